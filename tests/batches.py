@@ -7,7 +7,7 @@ import numpy as np
 from ga3c.algorithms.actor_critic import DiscreteActorCritic
 from ga3c.algorithms.base import Head
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.settings.files import configured
 from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import AlgorithmSettings, Settings
@@ -45,6 +45,13 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSp
     batch = store.empty_batch(n)
     store.gather(range(n), batch, 0)
     return batch
+
+
+def learn(model: Learner, batch: Batch, agent_steps: int = 0) -> UpdateStats | None:
+    """Makes an update from the batch after so many agent steps, and publishes it."""
+    update = model.update(batch, agent_steps, model.min_valid_version)
+    model.publish()
+    return update
 
 
 def weights(model: Learner) -> dict[str, np.ndarray]:

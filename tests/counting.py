@@ -94,7 +94,7 @@ class CheckingModel:
         self.device = "CPU"
         self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
         self.acting = BY_POLICY
-        self.agent_steps = 0
+        self.trained_steps = 0
         self.learning_rate_factor, self.ending_early, self.skips, self.minibatch_seconds = 1.0, False, Skips(), 0.0
         self.on_update = on_update
         self.lock = threading.Lock()
@@ -115,7 +115,10 @@ class CheckingModel:
         share = (value % 97 + 1) / 100
         return {"policy": np.stack([share, 1 - share], axis=1), "value": value}, self.version
 
-    def update(self, batch: Batch) -> UpdateStats:
+    def publish(self) -> None:
+        pass
+
+    def update(self, batch: Batch, agent_steps: int, since: int) -> UpdateStats:
         try:
             return self.checked(batch)
         except Exception as error:  # of which the service forgives one
@@ -129,9 +132,9 @@ class CheckingModel:
                     self.check(batch, i, e, steps)
             assert (batch.version[batch.filled[:, :, 0]] <= self.version).all()
             self.version += 1
-            self.agent_steps += batch.agent_steps
+            self.trained_steps += batch.agent_steps
             self.on_update(self.version)
-            return UpdateStats(self.version, self.agent_steps, batch.size, {})
+            return UpdateStats(self.version, batch.size, {})
 
     def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])
@@ -156,8 +159,8 @@ class CheckingModel:
         self.trained[agent].update(path)
         self.order[agent] += path
 
-    def state(self) -> tuple[dict[str, np.ndarray], int, int]:
-        return {"nothing": np.zeros(1)}, self.version, self.agent_steps
+    def state(self) -> tuple[dict[str, np.ndarray], int]:
+        return {"nothing": np.zeros(1)}, self.version
 
     def assert_nothing_doubled(self) -> None:
         for agent, moments in self.trained.items():

@@ -22,6 +22,6 @@ def outputs(n: int, value: float = 0.0) -> dict[str, np.ndarray]:
 
 
 def collected(channel: Channel, most: int) -> tuple[list[int], bool]:
-    """What `Channel.collect` gives, released at once."""
-    with channel.collect(most) as found:
-        return found
+    """Slots that `Channel.collect` gives, released at once, and whether the trainer must end."""
+    with channel.collect(most) as collection:
+        return collection.slots, collection.over

@@ -30,14 +30,14 @@ class Clock:
 
 
 class Learned:
-    """As much of a learner as a recorder uses: it has made `version` updates of ten agent steps each."""
+    """As much of a learner as a recorder uses: it has made `version` updates."""
 
     def __init__(self, version: int = 0) -> None:
-        self.version, self.agent_steps, self.learning_rate_factor = version, 10 * version, 1.0
+        self.version, self.learning_rate_factor = version, 1.0
         self.skips = Skips()
 
-    def state(self) -> tuple[dict[str, np.ndarray], int, int]:
-        return {"weights": np.full(3, self.version, np.float32)}, self.version, self.agent_steps
+    def state(self) -> tuple[dict[str, np.ndarray], int]:
+        return {"weights": np.full(3, self.version, np.float32)}, self.version
 
 
 def model(version: int = 0) -> Learner:
@@ -45,12 +45,14 @@ def model(version: int = 0) -> Learner:
 
 
 def learned(record: Recorder, version: int, *scores: float, spent: TrainerTime | None = None) -> Learner:
-    """Reports an update in which episodes ended with these scores; the learner after it."""
+    """Reports the update to `version`, of ten steps each, in which episodes ended with these scores."""
     batch: Batch = Slots(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
     batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
     batch.version[:] = batch.requested_at[:] = 0
-    record.statistics.report(UpdateStats(version, 10 * version, 10, {
+    record.statistics.collect(batch)
+    record.statistics.agent_steps = 10 * version
+    record.statistics.report(UpdateStats(version, 10, {
         "policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
         "learning_rate": 3e-4}), batch, spent)
     return model(version)
@@ -67,7 +69,7 @@ def end(record: Recorder, learner: Learner, reason: str) -> None:
     """The end of a run, as the command makes it."""
     record.end_training()
     record.checkpoints.save_last(learner)
-    record.finish(learner.agent_steps, reason)
+    record.finish(reason)
 
 
 def rows(directory: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ class DiscreteActorCritic:
 
     decay = 0.99
     acting = BY_POLICY
+    reads_target = False
 
     def __init__(self, settings: AlgorithmSettings) -> None:
         self.settings = settings

@@ -53,12 +53,14 @@ class Loss(NamedTuple):
 
     total: scalar, from which the gradient is computed. metrics: scalars by name, means per agent step; they become
     columns of `metrics.jsonl`. state: new values of the algorithm's `variables`, assigned only if all metrics are
-    finite.
+    finite. rows: numbers about each row by name, (n,) for the n rows of the loss, as their errors; the source of the
+    batch gets them back.
     """
 
     total: Tensor
     metrics: dict[str, Tensor]
     state: Mapping[str, Tensor] = MappingProxyType({})
+    rows: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Head(NamedTuple):
@@ -82,6 +84,12 @@ class Network(Protocol):
         minibatch it uses the weights before the update, later those after the minibatch before.
         """
 
+    def target(self, observation: Tensor) -> Mapping[str, Tensor]:
+        """Returns the same of the target network, without a gradient: of earlier weights, which the schedule keeps.
+
+        Only within an update, and only if `Algorithm.reads_target`.
+        """
+
 
 class Algorithm(Protocol):
     """How agents act and the model learns. Each model that learns or plays has its own object."""
@@ -89,6 +97,10 @@ class Algorithm(Protocol):
     @property
     def reads(self) -> Sequence[str]:
         """The fields of a batch that `prepare` needs. The others are not copied to the device."""
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether its updates call `Network.target`."""
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:

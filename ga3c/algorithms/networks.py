@@ -194,10 +194,17 @@ class Bound:
 
     Args:
         scaling: what observations are `normalized` with before they reach the network; empty: they are not.
+        target: the network bound to the target's weights, if there is one.
     """
 
-    def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = ()) -> None:
-        self._network, self._weights, self._scaling = network, weights, scaling
+    def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = (),
+                 target: Bound | None = None) -> None:
+        self._network, self._weights, self._scaling, self._target = network, weights, scaling, target
+
+    def target(self, observation: Tensor) -> Mapping[str, Tensor]:
+        """Returns (n, units) by head, of the target's weights."""
+        assert self._target is not None, "an algorithm that calls `target` has `reads_target`"
+        return self._target(observation)
 
     def __call__(self, observation: Tensor, training: bool = False) -> Mapping[str, Tensor]:
         """Returns (n, units) by head. training: from the variables, with a gradient."""

@@ -38,6 +38,11 @@ class OwnAlgorithm:
         return self._call("reads", lambda: tuple(self._algorithm.reads))
 
     @property
+    def reads_target(self) -> bool:
+        """The user's `reads_target`; False if there is none."""
+        return bool(self._call("reads_target", lambda: getattr(self._algorithm, "reads_target", False)))
+
+    @property
     def variables(self) -> Mapping[str, keras.Variable]:
         """The user's current `variables`: `outputs` may make them, since it gets the environment's shapes."""
         return self._call("variables", lambda: dict(self._algorithm.variables))
@@ -125,6 +130,11 @@ class OwnAlgorithm:
             metrics[name] = self._call("loss", functools.partial(_float32, number))
             self._scalar(name, metrics[name])
         self._state("loss", found.state)
+        self._named("loss", "rows", found.rows)
+        for name, numbers in found.rows.items():
+            self._tensor("loss", name, numbers)
+            self._require("loss", len(numbers.shape) == 1,
+                          f"must return {name} as a number for each row, but its shape is {_shown(_shape(numbers))}")
         return found._replace(metrics=metrics)
 
     def _tensor(self, method: str, name: str, given: object) -> None:

@@ -224,10 +224,10 @@ def _transport() -> list[Finding]:
     count, model = PredictionCount(), _Uniform(spec.n_actions)
 
     def collect() -> None:
-        ended = False
-        while not ended:
-            with channel.collect(1) as (_, ended):
-                pass
+        over = False
+        while not over:
+            with channel.collect(1) as collection:
+                over = collection.over
 
     threads = [threading.Thread(target=run_predictor, args=(channel, store, model, 16, count)),
                threading.Thread(target=collect)]

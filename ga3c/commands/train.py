@@ -222,19 +222,19 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
             unsaved = f"it failed, {described(error)}"
         if unsaved:
             run.checkpoints.skip_last()
-        run.finish(model.agent_steps, reason, unsaved, failed)
+        run.finish(reason, unsaved, failed)
 
     def unreadable() -> str:
         return "" if model.can_read_state() else "the weights cannot be read from their device"
 
     try:
-        reached = run.reached(model.agent_steps)
+        reached = run.reached()
         if reached:
             raise ConfigError(f"--resume: {run.shown} has already reached {reached}; give a higher limit")
         if beginning.path is not None:
             set_aside_after(beginning.path)
         write_settings(run.directory, settings)
-        run.event("start", resumed_at=model.agent_steps, command=sys.argv, notes=notes, versions=run.versions,
+        run.event("start", resumed_at=run.statistics.agent_steps, command=sys.argv, notes=notes, versions=run.versions,
                   kernels=kernels, precision=precision, device=model.device)
         for line in notes:
             run.log(line)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -51,7 +52,8 @@ class Updated(NamedTuple):
 
     metrics: means over the finite minibatches of the algorithm's metrics and of `gradient_norm`; also `passes`. Nothing
     has changed if a metric is not finite. skipped: minibatches that were not finite, in an update that was made from
-    the others. minibatches: all that were trained on.
+    the others. minibatches: all that were trained on. rows: what the loss says of each row (`Loss.rows`), by name,
+    (n,) for the rows that `prepare` returned; NaN for those that no minibatch had.
 
     With `settings.run.norms` the metrics include `weight_norm`, before a step of the optimizer, and `step_norm`, of the
     step itself. All norms are Euclidean, over all trained weights together. The gradient's norm is from before
@@ -61,6 +63,7 @@ class Updated(NamedTuple):
     metrics: dict[str, float]
     skipped: int = 0
     minibatches: int = 1
+    rows: Mapping[str, NDArray] = MappingProxyType({})
 
 
 class Gradients(NamedTuple):
@@ -121,8 +124,11 @@ class Backend(Protocol):
 class UpdatingBackend(Backend, Protocol):
     """A backend that makes updates."""
 
-    def update(self, inputs: Inputs, rates: Rates, seed: Sequence[int], over: Callable[[], bool]) -> Updated:
+    def update(self, inputs: Inputs, rates: Rates, target: Weights, seed: Sequence[int],
+               over: Callable[[], bool]) -> Updated:
         """Makes all passes over a batch. Predictions do not change before the caller uses what `publish` returns then.
+
+        target: the weights of the target network, as `publish` returned them once.
 
         A minibatch with a metric that is not finite changes nothing. `seed` shuffles the rows before each pass, if
         there are several minibatches. A batch that is not full has fewer minibatches, so that none is much smaller than

@@ -15,7 +15,8 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -44,17 +45,17 @@ UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for an update; at least 
 class UpdateStats(NamedTuple):
     """The result of one update.
 
-    version, agent_steps: totals after it. batch_steps: agent steps in its batch, also those that were in an earlier
-    batch. metrics: what the algorithm measured, means per agent step and over minibatches; `gradient_norm` (before
-    clipping), `passes` and `learning_rate`; with `settings.run.norms` also `weight_norm` and `step_norm`. waited:
-    seconds that it waited for another trainer's update.
+    version: after it. batch_steps: agent steps in its batch, also those that were in an earlier batch. rows: what the
+    loss says of each row, see `Updated.rows`. metrics: what the algorithm measured, means per agent step and over
+    minibatches; `gradient_norm` (before clipping), `passes` and `learning_rate`; with `settings.run.norms` also
+    `weight_norm` and `step_norm`. waited: seconds that it waited for another trainer's update.
     """
 
     version: int
-    agent_steps: int
     batch_steps: int
     metrics: dict[str, float]
     waited: float = 0.0
+    rows: Mapping[str, NDArray] = MappingProxyType({})
 
 
 class Snapshot(NamedTuple):
@@ -106,16 +107,13 @@ class Model(Protocol):
     @property
     def version(self) -> int: ...  # noqa: E704
 
-    @property
-    def agent_steps(self) -> int: ...  # noqa: E704
-
-    def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
+    def state(self) -> tuple[dict[str, NDArray], int]: ...  # noqa: E704
 
     def can_read_state(self) -> bool: ...  # noqa: E704
 
     def start_from(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
 
-    def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None: ...  # noqa: E704
+    def restore(self, arrays: dict[str, NDArray], version: int) -> None: ...  # noqa: E704
 
     def go_back(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
 
@@ -123,13 +121,15 @@ class Model(Protocol):
 class Learner:
     """The weights, and the updates that change them. `predict` and `update` may be called from any thread.
 
-    version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
-    `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
-    must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
-    finite. ending_early: whether an update ends after its current minibatch, and no other begins. minibatch_seconds: of
-    the last update, in the mean. outputs: the fields that `predict` returns, for `Slots`. acting: how
-    agents act on them. precision: of the network's
-    inner layers. device: what computes it.
+    Predictions use the weights that were last published, updates the newest. An update reads the target network if its
+    algorithm does: the weights when `keep_target` was last called. The schedule says when to publish, and when to keep.
+
+    version: updates so far; a return to a checkpoint counts as one. min_valid_version: the version at the last return
+    to a checkpoint; rollouts of earlier versions must not be trained on, which the source sees to.
+    learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not finite. ending_early:
+    whether an update ends after its current minibatch, and no other begins. minibatch_seconds: of the last update, in
+    the mean. outputs: the fields that `predict` returns, for `Slots`. acting: how agents act on them. precision: of the
+    network's inner layers. device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -139,12 +139,24 @@ class Learner:
         self.acting = algorithm.acting
         self._backend = make_updating(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
-        self.version = self.min_valid_version = self.agent_steps = 0
+        self.version = self.min_valid_version = 0
         self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
         self.minibatch_seconds = 0.0
         self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
-        self._snapshot = Snapshot(0, self._backend.publish())
+        self._begin_from(0)
+
+    def _begin_from(self, version: int) -> None:
+        """Uses the variables as they are now for everything."""
+        self._newest = self._snapshot = self._target = Snapshot(version, self._backend.publish())
+
+    def publish(self) -> None:
+        """Lets predictions use the newest weights. From any thread, between any updates."""
+        self._snapshot = self._newest
+
+    def keep_target(self) -> None:
+        """Makes the newest weights the target network of the updates to come. From any thread, between any updates."""
+        self._target = self._newest
 
     def snapshot(self) -> Snapshot:
         """Returns the snapshot that predictions use now."""
@@ -162,12 +174,16 @@ class Learner:
         version, weights = self._snapshot
         return self._backend.predict(observation, weights), version
 
-    def update(self, batch: Batch) -> UpdateStats | None:
+    def update(self, batch: Batch, agent_steps: int, since: int) -> UpdateStats | None:
         """Makes one update from the filled steps of `batch`. Returns None if none was made; no weight has changed then.
 
-        An update makes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use the
-        old weights until it ends. No update is made if no step is filled, if no minibatch is finite, if a rollout is
-        older than `min_valid_version`, or if `ending_early` is set at its beginning.
+        An update makes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use it
+        once it is published. No update is made if no step is filled, if no minibatch is finite, if the weights went
+        back to a checkpoint meanwhile, or if `ending_early` is set at its beginning.
+
+        Args:
+            agent_steps: collected before this batch; the rates follow them.
+            since: `min_valid_version` when the source made the batch.
 
         Raises Diverged after `SKIPS_MAX` updates in a row that were not finite, TooLarge and DeviceFailed.
         """
@@ -177,25 +193,24 @@ class Learner:
         before = time.monotonic()
         with self._updating():
             waited = time.monotonic() - before
-            if self.ending_early or (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
+            if self.ending_early or self.min_valid_version != since:
                 return None
-            rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
+            rates = rates_at(self._settings, agent_steps, self.learning_rate_factor)
             try:
-                metrics, skipped, minibatches = self._backend.update(
-                    inputs, rates, (self._seed, self.version), lambda: self.ending_early)
+                metrics, skipped, minibatches, rows = self._backend.update(
+                    inputs, rates, self._target.weights, (self._seed, self.version), lambda: self.ending_early)
             except Exception:  # earlier minibatches have changed the weights
-                self._snapshot = Snapshot(self.version, self._backend.publish())
+                self._newest = self._snapshot = Snapshot(self.version, self._backend.publish())
                 raise
             if not all(map(math.isfinite, metrics.values())):
                 self.skips.record_skip(self.version + 1, metrics)
                 return None
             self.version += 1
             self.skips.record_update(self.version, skipped)
-            self._snapshot = Snapshot(self.version, self._backend.publish())
-            self.agent_steps += batch.agent_steps
+            self._newest = Snapshot(self.version, self._backend.publish())
             self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
-            return UpdateStats(self.version, self.agent_steps, batch.size,
-                               metrics | {"learning_rate": rates.learning_rate}, waited)
+            return UpdateStats(self.version, batch.size,
+                               metrics | {"learning_rate": rates.learning_rate}, waited, rows)
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:
@@ -220,13 +235,13 @@ class Learner:
         finally:
             self._update_lock.release()
 
-    def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """Returns (weights and optimizer by name, version, agent_steps), taken between two updates.
+    def state(self) -> tuple[dict[str, NDArray], int]:
+        """Returns (weights and optimizer by name, version), taken between two updates.
 
         Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than twice the last update.
         """
         with self._between_updates():
-            return self._backend.arrays(), self.version, self.agent_steps
+            return self._backend.arrays(), self.version
 
     def can_read_state(self) -> bool:
         """Returns whether `state` works: no update is stuck, and the weights can be read from their device."""
@@ -245,16 +260,15 @@ class Learner:
         Raises ValueError, changing nothing, if they do not fit.
         """
         self._backend.assign(self._backend.matching_arrays(arrays, only=("network.", "observation.")))
-        self._snapshot = Snapshot(self.version, self._backend.publish())
+        self._begin_from(self.version)
 
-    def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
+    def restore(self, arrays: dict[str, NDArray], version: int) -> None:
         """Continues from a `state`. Ignores arrays of other owners, as `Backend.matching_arrays` does.
 
         Raises ValueError, changing nothing, if the state is of another network. Raises DeviceFailed as `state` does.
         """
         arrays = self._backend.matching_arrays(arrays)
         with self._between_updates():
-            self.agent_steps = agent_steps
             self._go_on_from(arrays, version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
@@ -275,5 +289,5 @@ class Learner:
     def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
         self._backend.assign(arrays)
         self.version = version
-        self._snapshot = Snapshot(version, self._backend.publish())
+        self._begin_from(version)
         self.skips.in_a_row = 0

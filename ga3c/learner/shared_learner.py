@@ -43,11 +43,6 @@ class SharedLearner:
         return self.shared.version
 
     @property
-    def agent_steps(self) -> int:
-        """Agent steps learned from so far."""
-        return self.shared.agent_steps
-
-    @property
     def learning_rate_factor(self) -> float:
         """Multiplies the scheduled learning rate."""
         return self.shared.learning_rate_factor
@@ -65,15 +60,15 @@ class SharedLearner:
         metrics = dict(zip(self._metrics, report.metrics, strict=True))
         if report.version:
             self.skips.record_update(report.version, 0)
-            return UpdateStats(report.version, report.agent_steps, batch.agent_steps, metrics), report
+            return UpdateStats(report.version, batch.agent_steps, metrics), report
         if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
             self.skips.record_skip(self.version + 1, metrics)
         return None, report
 
-    def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """Returns (weights and optimizer by name, version, agent_steps) as they are now. Workers may push meanwhile."""
-        version, agent_steps = self.version, self.agent_steps
-        return self.shared.arrays(), version, agent_steps
+    def state(self) -> tuple[dict[str, NDArray], int]:
+        """Returns (weights and optimizer by name, version) as they are now. Workers may push meanwhile."""
+        version = self.version
+        return self.shared.arrays(), version
 
     def can_read_state(self) -> bool:
         """Returns True: `state` always works."""
@@ -82,16 +77,15 @@ class SharedLearner:
     def start_from(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.start_from`."""
         fitting = self._backend.matching_arrays(arrays, only=("network.", "observation."))
-        self.shared.restart_from({**self.shared.arrays(), **fitting}, 0, 0, 0)
+        self.shared.restart_from({**self.shared.arrays(), **fitting}, 0, 0)
 
-    def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
+    def restore(self, arrays: dict[str, NDArray], version: int) -> None:
         """As `Learner.restore`."""
-        self.shared.restart_from(self._backend.matching_arrays(arrays), version, agent_steps,
-                                 self.shared.min_valid_version)
+        self.shared.restart_from(self._backend.matching_arrays(arrays), version, self.shared.min_valid_version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.go_back`. Workers push no more updates of the abandoned weights."""
         arrays = self._backend.matching_arrays(arrays)
         version = self.version + 1  # as late as possible: workers go on pushing until the restart begins
-        self.shared.restart_from(arrays, version, self.agent_steps, version)
+        self.shared.restart_from(arrays, version, version)
         self.skips.in_a_row = 0

@@ -5,9 +5,9 @@ pushes a gradient. Workers read and write without a lock, as in Hogwild (Recht e
 moment may lose a few numbers of one. Only weights and statistics may lose numbers. Every counter has one writer:
 
 - All workers write weights, the optimizer's statistics and the algorithm's variables.
-- Each worker writes its own row of agent steps and of updates: made, added to the weights, and still pending.
+- Each worker writes its own row of updates: made, added to the weights, and still pending.
 - Each worker writes its report on an update, in the row of a slot, until it submits that slot.
-- The main process writes the totals from before and the learning rate's factor.
+- The main process writes the totals from before, the agent steps collected, and the learning rate's factor.
 
 This module does not import TensorFlow.
 """
@@ -31,13 +31,12 @@ _CHUNK = 2**14  # weights at a time: they stay in the cache, and a push meanwhil
 class WorkerReport(NamedTuple):
     """A worker's report on one rollout.
 
-    version, agent_steps: totals after its update; 0 if none was made. metrics: measured numbers, in the order of their
-    names, the learning rate last. updating: seconds that the update took. predictions: observations predicted. calls:
-    calls of the model for them.
+    version: after its update; 0 if none was made. metrics: measured numbers, in the order of their names, the learning
+    rate last. updating: seconds that the update took. predictions: observations predicted. calls: calls of the model
+    for them.
     """
 
     version: int
-    agent_steps: int
     metrics: list[float]
     updating: float
     predictions: int
@@ -62,12 +61,13 @@ class SharedWeights:
         self._block = Block("weights", {
             **{f"shared.{name}": field for name, field in shapes.items()},
             # updates: made; added: to the weights here; pending: made of a worker's copy, and not yet added.
-            **{name: Field((workers,), whole) for name in ("updates", "added", "pending", "agent_steps")},
-            "before": Field((3,), whole),  # version, agent steps, optimizer's steps: without the workers' own
+            **{name: Field((workers,), whole) for name in ("updates", "added", "pending")},
+            "before": Field((2,), whole),  # version and optimizer's steps: without the workers' own
+            "agent_steps": Field((), whole),
             "min_valid_version": Field((), whole), "being_set": Field((), whole),
             "learning_rate_factor": Field((), real),
             "reports": Field((slots, len(WorkerReport._fields) - 1), real), "metrics": Field((slots, metrics), real)})
-        self.restart_from(arrays, 0, 0, 0)
+        self.restart_from(arrays, 0, 0)
         self.learning_rate_factor = 1.0
 
     # ------------------------------------------------------------------------------------ counters
@@ -83,8 +83,12 @@ class SharedWeights:
 
     @property
     def agent_steps(self) -> int:
-        """Agent steps learned from so far, of all workers."""
-        return self._total(1, "agent_steps")
+        """Agent steps collected so far, which the rates follow. Only the main process sets them."""
+        return int(self._block.arrays["agent_steps"])
+
+    @agent_steps.setter
+    def agent_steps(self, agent_steps: int) -> None:
+        self._block.arrays["agent_steps"][...] = agent_steps
 
     @property
     def min_valid_version(self) -> int:
@@ -110,26 +114,24 @@ class SharedWeights:
         """Returns a copy of all arrays by name, including the number of the optimizer's steps."""
         found = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
                  if name.startswith("shared.")}
-        found["optimizer.00"][...] = self._total(2, "added")
+        found["optimizer.00"][...] = self._total(1, "added")
         return found
 
-    def restart_from(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int,
-                     min_valid_version: int) -> None:
-        """Restarts from these arrays and totals. Updates from weights older than `min_valid_version` are rejected."""
+    def restart_from(self, arrays: Mapping[str, NDArray], version: int, min_valid_version: int) -> None:
+        """Restarts from these arrays and this version. Refuses updates from weights before `min_valid_version`."""
         own = self._block.arrays
         own["being_set"][...] = 1
         own["min_valid_version"][...] = min_valid_version
         for name, array in arrays.items():
             own[f"shared.{name}"][...] = array
-        own["before"][:] = (version - own["updates"].sum(), agent_steps - own["agent_steps"].sum(),
-                            int(arrays["optimizer.00"]) - own["added"].sum())
+        own["before"][:] = version - own["updates"].sum(), int(arrays["optimizer.00"]) - own["added"].sum()
         own["being_set"][...] = 0
 
     def read_report(self, slot: int) -> WorkerReport:
         """Returns the report on the rollout in this slot, which was submitted."""
-        version, agent_steps, updating, predictions, calls = self._block.arrays["reports"][slot].tolist()
-        return WorkerReport(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
-                            int(predictions), int(calls))
+        version, updating, predictions, calls = self._block.arrays["reports"][slot].tolist()
+        return WorkerReport(int(version), self._block.arrays["metrics"][slot].tolist(), updating, int(predictions),
+                            int(calls))
 
     # ------------------------------------------------------------------------------------ for workers
 
@@ -151,13 +153,13 @@ class SharedWeights:
         return version, pulled
 
     def push(self, worker: int, settings: AlgorithmSettings, learning_rate: float, gradients: Sequence[NDArray],
-             state: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:
+             state: Mapping[str, NDArray]) -> int:
         """Makes one update by these gradients, one for each of `statistics`, with the current statistics.
 
         state: new values of variables that no gradient changes. The last worker's values stay: additions of several
-        workers to a decaying mean would not decay. Returns (version, agent steps) after the update.
+        workers to a decaying mean would not decay. Returns the version after the update.
         """
-        step = self._total(2, "added") + 1
+        step = self._total(1, "added") + 1
         for at, part, weights, *kept in self._parts():
             by = gradients[at].reshape(-1)[part]
             if settings.optimizer == "adam":
@@ -167,7 +169,7 @@ class SharedWeights:
                         settings.optimizer == "rmsprop-pytorch")
         self._set_state(state)
         self._block.arrays["added"][worker] += 1
-        return self._counted(worker, agent_steps)
+        return self._counted(worker)
 
     def steps(self, settings: AlgorithmSettings, pulled: Mapping[str, NDArray]) -> MultiStepAdam:
         """Returns the optimizer of a worker that updates its own copy several times before it shares them by `add`."""
@@ -175,17 +177,16 @@ class SharedWeights:
         own = self._block.arrays
         return MultiStepAdam([pulled[name] for name in weights], [own[f"shared.{name}"].copy() for name in means],
                              [own[f"shared.{name}"].copy() for name in mean_squares],
-                             self._total(2, "added"), settings.adam_epsilon)
+                             self._total(1, "added"), settings.adam_epsilon)
 
-    def count(self, worker: int, agent_steps: int) -> tuple[int, int]:
-        """Counts an update of `agent_steps`, made on a copy. Returns (version, agent steps) after it."""
+    def count(self, worker: int) -> int:
+        """Counts an update made on a copy. Returns the version after it."""
         self._block.arrays["pending"][worker] += 1
-        return self._counted(worker, agent_steps)
+        return self._counted(worker)
 
-    def _counted(self, worker: int, agent_steps: int) -> tuple[int, int]:
+    def _counted(self, worker: int) -> int:
         self._block.arrays["updates"][worker] += 1
-        self._block.arrays["agent_steps"][worker] += agent_steps
-        return self.version, self.agent_steps
+        return self.version
 
     def add(self, worker: int, steps: MultiStepAdam, state: Mapping[str, NDArray]) -> None:
         """Adds updates that were counted when they were made. state: as of `push`."""

@@ -48,7 +48,7 @@ def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, dire
                               "--weights-only begins a new run with its weights")
     _check_contrast(settings, spec, path, progress)
     try:
-        model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
+        model.restore(checkpoint.arrays, progress["version"])
         model.learning_rate_factor = progress["learning_rate_factor"]
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None

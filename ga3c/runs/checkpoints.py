@@ -85,7 +85,8 @@ class Checkpoints:
 
     def _begin_writing(self, model: Model) -> None:
         """Copies the state between two updates and begins to write it. Raises DeviceFailed."""
-        arrays, version, agent_steps = model.state()
+        arrays, version = model.state()
+        agent_steps = self._record.statistics.agent_steps
         progress = self._record.progress() | {"version": version, "agent_steps": agent_steps,
                                               "frames": self._record.statistics.frames(agent_steps),
                                               "learning_rate_factor": model.learning_rate_factor}
@@ -142,13 +143,14 @@ class Checkpoints:
         return written.path
 
     def save_last(self, model: Model) -> Path | None:
-        """Writes a checkpoint if the model has trained on agent steps since the newest one, and waits for it.
+        """Writes a checkpoint if agent steps were collected since the newest one, and waits for it.
 
         Returns the path of the newest checkpoint that this process has written; None if there is none. Raises OSError,
         DeviceFailed.
         """
         self.wait()
-        return self.save(model) if model.agent_steps > self._writer.agent_steps else self._writer.path
+        newer = self._record.statistics.agent_steps > self._writer.agent_steps
+        return self.save(model) if newer else self._writer.path
 
     def skip_last(self) -> None:
         """Waits up to `SKIP_SECONDS` for a write under way to end. Makes no last checkpoint."""

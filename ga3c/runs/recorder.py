@@ -172,8 +172,9 @@ class Recorder:
         """Appends a line to events.jsonl; `facts` are plain JSON values."""
         self._events.write(json.dumps({"time": round(self.time, 3), "event": kind, **facts}) + "\n")
 
-    def reached(self, agent_steps: int) -> str | None:
+    def reached(self) -> str | None:
         """Returns the limit that the run has reached, as a flag with its value; None before. From any thread."""
+        agent_steps = self.statistics.agent_steps
         done = {"steps": agent_steps, "frames": self.statistics.frames(agent_steps),
                 "minutes": self.time / 60.0, "episodes": self.statistics.episodes}
         for name, amount in done.items():
@@ -295,7 +296,7 @@ class Recorder:
         self._warn(self.time, at_once=True)
         self._record_lag()
 
-    def finish(self, agent_steps: int, reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
+    def finish(self, reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
         """Writes the event `end` and the trace; tells the user why the run ended and how to resume it.
 
         Args:
@@ -303,6 +304,7 @@ class Recorder:
             failed: the error that ended the run, if there was one.
         """
         self.end_training()
+        agent_steps = self.statistics.agent_steps
         facts: dict[str, Any] = {"reason": reason, "agent_steps": agent_steps}
         if failed is not None:
             facts["cause"] = described(failed)

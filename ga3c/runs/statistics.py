@@ -1,15 +1,19 @@
-"""The numbers of a run. Trainers report updates, predictors count, and the main thread takes a row once a second.
+"""The numbers of a run: sources collect, trainers report, predictors count, the main thread takes a row a second.
+
+There are two clocks. Agent steps and episodes are counted when a rollout is collected; the limits, the rates that are
+annealed and the controller follow them. Updates are counted when they are made.
 
 A row combines the columns of all sources: totals, speed, workers, policy lag, learning and times. Updates bring the
 metrics of learning, under the names that the algorithm gives them. This module does not depend on those names.
 
 Two threads never write the same counter. A predictor owns its count, and reports travel through a deque, whose append
-and popleft are atomic.
+and popleft are atomic. Only the agent steps are needed at once, so a lock guards them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time as clock
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,12 +88,16 @@ class TrainerTime(NamedTuple):
     outside: float
 
 
-class _Report(NamedTuple):
-    update: UpdateStats
+class _Collected(NamedTuple):
+    agent_steps: int               # the clock after it
     scores: list[float]
     lengths: list[int]
-    rows: int                      # filled rows new in this batch; an agent waits once for each
+    rows: int                      # filled rows; an agent waits once for each
     agent_seconds: NDArray[np.float64]  # (3,): waiting for a slot, for predictions, playing
+
+
+class _Report(NamedTuple):
+    update: UpdateStats
     spent: TrainerTime | None
     lag: Lag
 
@@ -115,7 +123,8 @@ _AGENT_TIMES = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
 _THREAD_TIMES = ("predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms")
 
 
-def _times(served: Mapping[str, float], reports: list[_Report], seconds: float, workers: Workers) -> Columns:
+def _times(served: Mapping[str, float], collected: list[_Collected], reports: list[_Report], seconds: float,
+           workers: Workers) -> Columns:
     """Returns the times of a window, as in the paper's section 5.1; None where nothing was measured.
 
     Per prediction of an agent: `wait_ms` is the agent's wait, the sum of `queue_ms`, `service_ms` and `reply_ms`.
@@ -131,8 +140,8 @@ def _times(served: Mapping[str, float], reports: list[_Report], seconds: float, 
         if seconds and workers.predictors:
             busy = served["gathering"] + served["predicting"] + served["answering"]
             times["predictor_busy"] = busy / (seconds * workers.predictors)
-    rows = sum(report.rows for report in reports)
-    slot, prediction, play = sum((report.agent_seconds for report in reports), np.zeros(3)).tolist()
+    rows = sum(rollouts.rows for rollouts in collected)
+    slot, prediction, play = sum((rollouts.agent_seconds for rollouts in collected), np.zeros(3)).tolist()
     if rows and play:
         times |= {"wait_ms": prediction / rows, "slot_wait_ms": slot / rows, "play_ms": play / rows}
         if times["queue_ms"] is not None and times["service_ms"] is not None:
@@ -155,7 +164,8 @@ class Statistics:
         environment_faults: environments that their agents made again, since the process began. The supervisor counts
             both.
         skips: the learner's counts of skipped updates and minibatches.
-        dropped_steps: agent steps that were played and not trained on.
+        agent_steps: collected so far. Any thread may read it.
+        dropped_steps: agent steps that were collected and not trained on.
         lag: the policy lag of the samples that the last window trained on.
 
     Args:
@@ -178,8 +188,11 @@ class Statistics:
         self.skips = Skips()
         self.dropped_steps = dropped_steps
         self.lag = policy_lag.NOTHING
+        self._clock_lock = threading.Lock()
+        self._collections: deque[_Collected] = deque()
         self._reports: deque[_Report] = deque()
-        self._dropped: deque[tuple[int, list[float], list[int]]] = deque()
+        self._dropped: deque[int] = deque()
+        self._gathered: list[_Collected] = []
         self._taken: list[_Report] = []
         self._ended: list[tuple[int, float, int]] = []
         self._counts: list[PredictionCount] = []
@@ -214,44 +227,48 @@ class Statistics:
         finally:
             self.release(count)
 
+    def collect(self, batch: Batch) -> None:
+        """Counts rollouts that were collected: the steps that are new in `batch`, their episodes. From any thread."""
+        ended = (batch.episode_length > 0) & batch.new
+        with self._clock_lock:
+            self.agent_steps += batch.agent_steps
+            self._collections.append(_Collected(
+                self.agent_steps, batch.score[ended].tolist(), batch.episode_length[ended].tolist(),
+                int((batch.steps - batch.reused).sum()), batch.seconds.sum(axis=0, dtype=np.float64)))
+
     def report(self, update: UpdateStats, batch: Batch, spent: TrainerTime | None = None) -> None:
         """Records an update, its batch and the trainer's time, if that was measured. From any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
         began = clock.monotonic() - (spent.updating if spent is not None else 0.0)
         self._reports.append(_Report(
-            update, *self._ended_in(batch), int((batch.steps - batch.reused).sum()),
-            batch.seconds.sum(axis=0, dtype=np.float64), spent, policy_lag.measure(batch, update.version - 1, began)))
+            update, spent, policy_lag.measure(batch, update.version - 1, began)))
 
     def report_dropped(self, batch: Batch) -> None:
-        """Records rollouts that are not trained on; their episodes still count. From any thread."""
-        self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
+        """Records collected rollouts that are not trained on. From any thread."""
+        self._dropped.append(batch.agent_steps)
 
-    @staticmethod
-    def _ended_in(batch: Batch) -> tuple[list[float], list[int]]:
-        """Returns the scores and lengths of the episodes that ended in the new rows of `batch`."""
-        ended = (batch.episode_length > 0) & batch.new
-        return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
+    def report_lost(self, batch: Batch) -> None:
+        """Records rollouts that no trainer collected; their episodes count. From any thread."""
+        self.collect(batch)
+        self.report_dropped(batch)
 
     def drain(self) -> None:
         """Adds the reports so far to the totals. From the main thread."""
+        while self._collections:
+            rollouts = self._collections.popleft()
+            self._gathered.append(rollouts)
+            self._ended += [(rollouts.agent_steps, score, length)
+                            for score, length in zip(rollouts.scores, rollouts.lengths, strict=True)]
+            self.episodes += len(rollouts.scores)
+            self.recent_scores.extend(rollouts.scores)
         while self._reports:
             report = self._reports.popleft()
-            update, scores, lengths = report[:3]
             self._taken.append(report)
             # The reports of two trainers may arrive in another order than their updates.
-            self.agent_steps = max(self.agent_steps, update.agent_steps)
-            self.trainings = max(self.trainings, update.version)
-            self._end(scores, lengths)
+            self.trainings = max(self.trainings, report.update.version)
         while self._dropped:
-            steps, scores, lengths = self._dropped.popleft()
-            self.dropped_steps += steps
-            self._end(scores, lengths)
-
-    def _end(self, scores: list[float], lengths: list[int]) -> None:
-        self._ended += [(self.agent_steps, score, length) for score, length in zip(scores, lengths, strict=True)]
-        self.episodes += len(scores)
-        self.recent_scores.extend(scores)
+            self.dropped_steps += self._dropped.popleft()
 
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """Returns a row of metrics.jsonl for the window that ends at `time` (seconds), and the episodes ended in it.
@@ -261,6 +278,7 @@ class Statistics:
         """
         self.drain()
         reports, self._taken = self._taken, []
+        collected, self._gathered = self._gathered, []
         episodes, self._ended = [Episode(time, *ended) for ended in self._ended], []
         now = self._totals_at(time)
         before, self._mark = self._mark or now, now  # the first window is empty
@@ -272,7 +290,7 @@ class Statistics:
             self._last = _learned(reports) | policy_lag.columns(self.lag)
         own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
-        times = _times(served, reports, seconds, workers)
+        times = _times(served, collected, reports, seconds, workers)
         return {**own, **self._last, **own, **times}, episodes  # the first `own` decides the order of columns
 
     def _totals_at(self, time: float) -> _Mark:

@@ -102,25 +102,25 @@ class LocalModel:
         batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
         rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
         found = self._backend.gradients(self._backend.inputs(batch), rates)
-        metrics, version, agent_steps = [*found.metrics.values(), 1.0, rates.learning_rate], 0, 0
+        metrics, version = [*found.metrics.values(), 1.0, rates.learning_rate], 0
         # Gradients of discarded weights are useless. Numbers that are not finite would spoil the shared weights.
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
             if self._steps:
                 self._steps.step(found.gradients, rates.learning_rate)
                 self._state |= found.state
                 self._pulled |= found.state
-                version, agent_steps = shared.count(self._port.agent, batch.agent_steps)
+                version = shared.count(self._port.agent)
                 self._version += 1
             else:
-                version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
-                                                   found.gradients, found.state, batch.agent_steps)
+                version = shared.push(self._port.agent, self._settings, rates.learning_rate, found.gradients,
+                                      found.state)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
             self._take_weights()
         else:
             self._share()
             self._pull()
-        shared.write_report(slot, WorkerReport(version, agent_steps, metrics, time.monotonic() - began,
-                                               self._predictions, self._calls))
+        shared.write_report(slot, WorkerReport(version, metrics, time.monotonic() - began, self._predictions,
+                                               self._calls))
         self._predictions = self._calls = 0
 
 

@@ -48,7 +48,8 @@ class AgentPool:
     """All agents of a run, one object each.
 
     Args:
-        model: the agents act on its outputs; their seeds depend on its agent steps now, when the process begins.
+        recorder: the agents' seeds depend on its agent steps now, when the process begins.
+        model: the agents act on its outputs.
         entry: the entry point of an agent's process.
         waiting: makes the context in which the pool waits for a start; Interrupted ends the wait.
     """
@@ -58,7 +59,7 @@ class AgentPool:
                  waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._entry, self._waiting, self._model = entry, waiting, model
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
-        self._resumed_at = model.agent_steps
+        self._resumed_at = recorder.statistics.agent_steps
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
         self._memory_limit = len(self.agents)  # as many as fit into memory
@@ -179,7 +180,8 @@ class AgentPool:
             target=self._entry,
             args=(port, self._store, s, self._model.acting,
                   agent_seed(s, agent.number, port.generation, self._resumed_at),
-                  self._recorder.log_path, self._model.agent_steps // (s.agent_count * s.agents.envs_per_agent)),
+                  self._recorder.log_path,
+                  self._recorder.statistics.agent_steps // (s.agent_count * s.agents.envs_per_agent)),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)

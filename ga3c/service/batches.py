@@ -6,32 +6,46 @@ Next hop of a rollout: `service.trainer.run_trainer`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.learner.learner import Learner, UpdateStats
+from ga3c.runs.statistics import Statistics
 from ga3c.settings.algorithms import facts
 from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
+from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch, Slots
 
 
 class Collected(NamedTuple):
-    """A batch to train on. Rollouts after the first `filled` have no steps. `gathering`: seconds spent on copying."""
+    """A batch to train on. Rollouts after the first `filled` have no steps.
+
+    gathering: seconds spent on copying. since: the learner's `min_valid_version` when the batch was cleaned.
+    """
 
     batch: Batch
     filled: int
     gathering: float
+    since: int
 
 
 class BatchSource(Protocol):
-    """A source of batches, which a trainer loops over."""
+    """A source of batches, which a trainer loops over. It counts what it collects, and refuses what it must."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The fields of one rollout of its batches, by name: shapes without the axis of rollouts, and dtypes."""
 
     def batches(self) -> Generator[Collected]:
         """Yields batches. Each stays valid until the next one is requested or the generator is closed."""
+
+    def learned(self, batch: Batch, update: UpdateStats) -> None:
+        """Hears of an update from a batch of this source, or from a part of one. `update.rows` is about its rows."""
 
 
 def notes_on_minibatches(settings: Settings) -> list[str]:
@@ -46,10 +60,17 @@ def notes_on_minibatches(settings: Settings) -> list[str]:
             f"{steps}. {larger} updates larger."]
 
 
-def abandoned(batch: Batch, min_valid_version: int) -> NDArray[np.bool_]:
-    """Returns a mask (B,): rollouts of weights that a return to a checkpoint has replaced."""
-    old: NDArray[np.bool_] = batch.version[:, 0] < min_valid_version
-    return old
+def clean(batch: Batch, learner: Learner, statistics: Statistics) -> int:
+    """Empties rollouts of weights that a return to a checkpoint has replaced, and counts them as dropped.
+
+    Returns the `min_valid_version` that this was decided by, for `Learner.update`.
+    """
+    since = learner.min_valid_version
+    old: NDArray[np.bool_] = (batch.version[:, 0] < since) & (batch.steps > 0)
+    if old.any():
+        statistics.report_dropped(batch[old])
+        batch.clear(old)
+    return since
 
 
 def join(store: Slots, slots: Iterable[list[int]], buffer: Batch) -> None:
@@ -71,52 +92,57 @@ class RolloutQueue:
     steps, because TensorFlow keeps buffers for every batch size.
 
     Args:
-        min_valid_version: returns the oldest version whose rollouts may be trained on; called when the batch is full.
-        dropped: called with rollouts that are not trained on.
+        learner: says which rollouts are too old to train on.
+        statistics: counts what is collected and dropped.
     """
 
-    def __init__(self, channel: Channel, store: Slots, n_rollouts: int, min_valid_version: Callable[[], int],
-                 dropped: Callable[[Batch], None]) -> None:
+    def __init__(self, channel: Channel, store: Slots, n_rollouts: int, learner: Learner,
+                 statistics: Statistics) -> None:
         self._channel = channel
         self._store = store
         self._n_rollouts = n_rollouts
-        self._min_valid_version = min_valid_version
-        self._dropped = dropped
+        self._learner = learner
+        self._statistics = statistics
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `BatchSource.fields`."""
+        return self._store.rollout_fields
 
     def batches(self) -> Generator[Collected]:
         """See `BatchSource.batches`. A slot used without a copy is released at the next batch or the end."""
         return self._in_place() if self._n_rollouts == 1 else self._copied()
 
+    def learned(self, batch: Batch, update: UpdateStats) -> None:
+        """See `BatchSource.learned`. The queue needs nothing of it: each batch is used once."""
+
     def _in_place(self) -> Generator[Collected]:
-        ended = False
-        while not ended:
-            with self._channel.collect(1) as (slots, ended):
-                if slots and self._usable(batch := self._store.view(slots[0])).any():
-                    yield Collected(batch, 1, 0.0)
+        over = False
+        while not over:
+            with self._channel.collect(1) as collection:
+                over = collection.over
+                for slot in collection.slots:
+                    batch = self._store.view(slot)
+                    self._statistics.collect(batch)
+                    yield Collected(batch, 1, 0.0, clean(batch, self._learner, self._statistics))
 
     def _copied(self) -> Generator[Collected]:
-        buffer, filled, ended, gathering = self._store.empty_batch(self._n_rollouts), 0, False, 0.0
+        buffer, filled, over, gathering = self._store.empty_batch(self._n_rollouts), 0, False, 0.0
         try:
-            while not ended:
-                with self._channel.collect(self._n_rollouts - filled) as (slots, ended):
+            while not over:
+                with self._channel.collect(self._n_rollouts - filled) as collection:
                     before = time.monotonic()
-                    self._store.gather(slots, buffer, filled)
+                    self._store.gather(collection.slots, buffer, filled)
                     gathering += time.monotonic() - before
-                filled += len(slots)
-                if filled == self._n_rollouts or ended:
-                    sound = self._usable(buffer[:filled])
-                    filled = filled if sound.all() else buffer.keep(sound)
-                if filled == self._n_rollouts or (ended and filled):
+                if collection.rollouts:
+                    began, filled = filled, filled + len(collection.rollouts)
+                    self._statistics.collect(buffer[began:filled])
+                over = collection.over
+                if filled == self._n_rollouts or (over and filled):
                     buffer.clear(slice(filled, None))
                     full, filled = filled, 0
-                    yield Collected(buffer, full, gathering)
+                    yield Collected(buffer, full, gathering, clean(buffer, self._learner, self._statistics))
                     gathering = 0.0
         finally:
             if filled:
-                self._dropped(buffer[:filled])
-
-    def _usable(self, batch: Batch) -> NDArray[np.bool_]:
-        old = abandoned(batch, self._min_valid_version())
-        if old.any():
-            self._dropped(batch[old])
-        return ~old
+                self._statistics.report_dropped(buffer[:filled])

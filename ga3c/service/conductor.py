@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from ga3c.learner.learner import Learner, UpdateStats
-from ga3c.runs.statistics import PredictionCount, TrainerTime
-from ga3c.service.batches import join
+from ga3c.runs.statistics import PredictionCount, Statistics, TrainerTime
+from ga3c.service.batches import clean, join
 from ga3c.service.predictor import Predictor
 from ga3c.service.rounds import Rounds, Update
 from ga3c.settings.plan import Plan
@@ -26,15 +26,15 @@ class Conductor:
     Args:
         n_rollouts, rollout_length: size of a batch.
         report: called with each update.
-        dropped: called with rollouts that are not trained on.
+        statistics: counts what is collected, dropped and lost.
         over: returns whether the last update was made. After it, requests wait until the agents drain.
     """
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,
                  rollout_length: int, report: Callable[[UpdateStats, Batch, TrainerTime], None],
-                 dropped: Callable[[Batch], None], over: Callable[[], bool]) -> None:
+                 statistics: Statistics, over: Callable[[], bool]) -> None:
         self._channel, self._store, self._learner = channel, store, learner
-        self._report, self._dropped, self._over = report, dropped, over
+        self._report, self._statistics, self._over = report, statistics, over
         self._rounds, self._buffer = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
         self._ending = False                    # agents drain: every request is answered
@@ -58,7 +58,7 @@ class Conductor:
             for agent in known:  # no update follows
                 self._leave(agent)
         gone = []
-        for agent, slot in arrived.rollouts:
+        for agent, _, slot in arrived.rollouts:
             if agent in known and not self._ending:
                 self._rounds.submitted(agent, slot)
             else:
@@ -78,7 +78,7 @@ class Conductor:
 
     def _drop(self, rollouts: list[tuple[int, int]]) -> None:
         for _, slot in rollouts:
-            self._dropped(self._store.view(slot))
+            self._statistics.report_lost(self._store.view(slot))
         if rollouts:
             self._channel.release(rollouts)
 
@@ -106,13 +106,17 @@ class Conductor:
         before = time.monotonic()
         join(self._store, due.slots.values(), self._buffer)
         self._channel.release(self._rounds.updated())
+        began_at = self._statistics.agent_steps
+        self._statistics.collect(self._buffer)
+        since = clean(self._buffer, self._learner, self._statistics)
         gathered = time.monotonic()
         try:
-            update = self._learner.update(self._buffer)
+            update = self._learner.update(self._buffer, began_at, since)
         except BaseException:
-            self._dropped(self._buffer)
+            self._statistics.report_dropped(self._buffer)
             raise
         if update is None:
-            self._dropped(self._buffer)
+            self._statistics.report_dropped(self._buffer)
         else:
+            self._learner.publish()
             self._report(update, self._buffer, TrainerTime(gathered - before, time.monotonic() - gathered, 0.0))

@@ -76,10 +76,9 @@ class QueueSchedule(Schedule):
 
     def train(self) -> None:
         """See `Schedule.train`."""
-        learner, dropped = self._learner, self._statistics.report_dropped
-        source = RolloutQueue(self._channel, self._store, rollouts_per_batch(self._settings),
-                              lambda: learner.min_valid_version, dropped)
-        run_trainer(source, learner, self._report, self._halved, dropped)
+        source = RolloutQueue(
+            self._channel, self._store, rollouts_per_batch(self._settings), self._learner, self._statistics)
+        run_trainer(source, self._learner, self._statistics, self._report, self._halved)
 
     def end_update_early(self) -> None:
         """See `Schedule.end_update_early`."""
@@ -96,7 +95,7 @@ class RoundsSchedule(Schedule):
         self._channel, self._learner, self._statistics = channel, learner, recorder.statistics
         self._conductor = Conductor(
             channel, store, learner, plan(settings), rollouts_per_batch(settings), settings.algorithm.rollout_length,
-            report, recorder.statistics.report_dropped, lambda: recorder.reached(learner.agent_steps) is not None)
+            report, recorder.statistics, lambda: recorder.reached() is not None)
 
     def train(self) -> None:
         """See `Schedule.train`."""
@@ -120,14 +119,14 @@ class WorkersSchedule(Schedule):
     def __init__(self, channel: Channel, store: Slots, learner: SharedLearner, recorder: Recorder,
                  report: Report) -> None:
         self.entry = worker(learner.shared, learner.settings, recorder.spec)
+        learner.shared.agent_steps = recorder.statistics.agent_steps
         self._channel, self._store, self._learner = channel, store, learner
         self._statistics, self._report = recorder.statistics, report
 
     def train(self) -> None:
         """See `Schedule.train`."""
         with self._statistics.counting() as count:
-            run_counter(self._channel, self._store, self._learner, count, self._report,
-                        self._statistics.report_dropped)
+            run_counter(self._channel, self._store, self._learner, count, self._statistics, self._report)
 
     def untrained(self, slots: list[int]) -> list[int]:
         """Returns those that their worker has made no update from."""

@@ -24,7 +24,7 @@ from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.batches import abandoned
+from ga3c.service.batches import clean
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
@@ -54,7 +54,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     recorder.statistics.skips = learner.skips
     try:
         agents = (_restored(settings, recorder, learner, saved or {}, failed, stopping)
-                  or Agents(settings, recorder.spec, learner, learner.agent_steps, failed=failed,
+                  or Agents(settings, recorder.spec, learner, recorder.statistics.agent_steps, failed=failed,
                             stopping=stopping))
     except Interrupted:
         recorder.start()
@@ -111,28 +111,27 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     divergence = Divergence(recorder, learner)
 
     def update(batch: Batch) -> None:
-        old = abandoned(batch, learner.min_valid_version)
-        if old.any():
-            recorder.statistics.report_dropped(batch[old])
-            batch.clear(old)
-        stats = None
+        statistics, stats = recorder.statistics, None
+        began_at = statistics.agent_steps
+        statistics.collect(batch)
+        since = clean(batch, learner, statistics)
         try:
-            stats = learner.update(batch)
+            stats = learner.update(batch, began_at, since)
         except Diverged as error:
             divergence.answer(error)
         if stats is None:
-            recorder.statistics.report_dropped(batch)
+            statistics.report_dropped(batch)
         else:
-            recorder.statistics.report(stats, batch)
-        recorder.statistics.drain()  # so that a limit on episodes is reached at the same update in every run
+            learner.publish()
+            statistics.report(stats, batch)
+        statistics.drain()  # so that a limit on episodes is reached at the same update in every run
 
     recorder.start()
     workers, kept = Workers(agents.n, 1, 1, 0, 0), ProcessState()
     reason = None
     while reason is None:
         try:
-            predictions, calls = agents.go_on(learner.predict, update,
-                                              lambda: recorder.reached(learner.agent_steps) is not None)
+            predictions, calls = agents.go_on(learner.predict, update, lambda: recorder.reached() is not None)
         except BaseException:
             recorder.checkpoints.extra_arrays = dict  # an agent in the middle of a step cannot be saved
             raise
@@ -145,5 +144,5 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.tick(learner, workers, [])
         if signals.take_checkpoint_request():
             recorder.checkpoints.request(learner)
-        reason = signals.name or recorder.reached(learner.agent_steps)
+        reason = signals.name or recorder.reached()
     return reason

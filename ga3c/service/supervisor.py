@@ -119,7 +119,7 @@ class Service:
                         (settings.agent_count, schedule.predictors, schedule.trainers))
         self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
         self._stalls = _StallAlarm(rollouts_per_batch(settings), plan(settings).in_rounds)
-        self._resumed_at = learner.agent_steps
+        self._resumed_at = recorder.statistics.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # exception; when its thread began
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = WorkerPool("predictor", schedule.predict, self._channel.dismiss_predictor, self._on_failure)
@@ -129,7 +129,7 @@ class Service:
 
     def _on_update(self, update: UpdateStats, batch: Batch, spent: TrainerTime) -> None:
         self._recorder.statistics.report(update, batch, spent)
-        if self._recorder.reached(update.agent_steps):
+        if self._recorder.reached():
             self._signals.wake()
 
     def _on_halved(self, most: int, n_rollouts: int) -> None:
@@ -175,7 +175,7 @@ class Service:
                 if row and self._tuner:
                     self._tuner.second(row, self._settled(), agents.available, agents.start_seconds)
                     self._wanted = self._tuner.setting
-                reason = signals.name or recorder.reached(self._learner.agent_steps)
+                reason = signals.name or recorder.reached()
         finally:
             updated = self._stop()
         for error, _ in self._failures:  # while stopping
@@ -191,7 +191,7 @@ class Service:
         return row if start is None else min(row, max(0.0, start - time.monotonic()))
 
     def _agents_wanted(self) -> int:
-        return self._agents.wanted(self._wanted[0], self._learner.agent_steps > self._resumed_at)
+        return self._agents.wanted(self._wanted[0], self._recorder.statistics.agent_steps > self._resumed_at)
 
     def _workers(self) -> Workers:
         return Workers(self._agents.at_work, len(self._predictors),
@@ -282,6 +282,6 @@ class Service:
         if dropped := self._schedule.untrained(waiting):
             self._recorder.log(f"{why}: {len(dropped)} rollouts are not trained on.")
             for slot in dropped:
-                self._recorder.statistics.report_dropped(self._store.view(slot))
+                self._recorder.statistics.report_lost(self._store.view(slot))
         if len(waiting) > len(dropped):
             self._recorder.log(f"{why}: the episodes of {len(waiting) - len(dropped)} rollouts are not counted.")

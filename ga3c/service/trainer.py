@@ -7,32 +7,32 @@ import time
 from collections.abc import Callable
 
 from ga3c.learner.learner import Learner, TooLarge, UpdateStats
-from ga3c.runs.statistics import TrainerTime
+from ga3c.runs.statistics import Statistics, TrainerTime
 from ga3c.service.batches import BatchSource
 from ga3c.transport.slots import Batch
 
 
-def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateStats, Batch, TrainerTime], None],
-                halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
-                dropped: Callable[[Batch], None] = lambda batch: None) -> None:
-    """Makes one update from each batch of the source and reports it, until the source ends.
+def run_trainer(source: BatchSource, learner: Learner, statistics: Statistics,
+                report: Callable[[UpdateStats, Batch, TrainerTime], None],
+                halved: Callable[[int, int], None] = lambda most, n_rollouts: None) -> None:
+    """Makes one update from each batch of the source, publishes and reports it, until the source ends.
 
     If the device has no memory for an update, that part is halved, and all later updates are at most as large. Then
     `halved` is called with (rollouts in an update from now on, rollouts in a batch). Raises TooLarge if even one
-    rollout is too large. `dropped` is called with rollouts whose update was not made or failed.
+    rollout is too large. Rollouts whose update was not made or failed count as dropped in `statistics`.
     """
     most, reported, inside = 0, time.thread_time(), 0.0
     with contextlib.closing(source.batches()) as batches:
-        for batch, filled, gathering in batches:
+        for batch, filled, gathering, since in batches:
             most, first = most or len(batch), 0
             while first < filled:
                 part = batch[first:first + most]
                 before, entered = time.monotonic(), time.thread_time()
                 try:
-                    update = learner.update(part)
+                    update = learner.update(part, statistics.agent_steps - part.agent_steps, since)
                 except Exception as error:
                     if not isinstance(error, TooLarge) or len(part) == 1:
-                        dropped(batch[first:filled])
+                        statistics.report_dropped(batch[first:filled])
                         raise
                     most = -(-len(part) // 2)
                     halved(most, len(batch))
@@ -40,8 +40,10 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
                 finally:
                     inside += time.thread_time() - entered
                 if update is None:
-                    dropped(part)
+                    statistics.report_dropped(part)
                 else:
+                    learner.publish()
+                    source.learned(part, update)
                     updating, now = time.monotonic() - before - update.waited, time.thread_time()
                     report(update, part, TrainerTime(gathering, updating, now - reported - inside))
                     reported, inside = now, 0.0

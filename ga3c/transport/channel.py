@@ -81,14 +81,39 @@ class Requests:
         return [agent for agent, _, _, _ in self.tickets]
 
 
+class Rollout(NamedTuple):
+    """A submitted rollout: its agent, the generation of the agent's process, and its slot."""
+
+    agent: int
+    generation: int
+    slot: int
+
+
 class Arrivals(NamedTuple):
-    """Tickets of requests; (agent, slot) of rollouts, which now belong to the receiver; and `over`: whether
+    """Tickets of requests; rollouts, which now belong to the receiver; and `over`: whether
     `dismiss_predictor` was called since the last arrivals.
     """
 
     tickets: list[Ticket]
-    rollouts: list[tuple[int, int]]
+    rollouts: list[Rollout]
     over: bool
+
+
+class Collection(NamedTuple):
+    """What a trainer has collected.
+
+    rollouts: in the order of submission. ended: (agent, generation) of processes that have ended, and from which
+    nothing comes any more. over: whether the trainer must end.
+    """
+
+    rollouts: list[Rollout]
+    ended: list[tuple[int, int]]
+    over: bool
+
+    @property
+    def slots(self) -> list[int]:
+        """The slots of the rollouts."""
+        return [rollout.slot for rollout in self.rollouts]
 
 
 class _AgentEnd:
@@ -279,25 +304,25 @@ class Channel:
     # ---------------------------------------------------------------------------------- for trainers
 
     @contextlib.contextmanager
-    def collect(self, most: int) -> Iterator[tuple[list[int], bool]]:
-        """Waits for rollouts and yields (slots of 1 to `most` rollouts, whether the trainer must end).
+    def collect(self, most: int) -> Iterator[Collection]:
+        """Waits for rollouts and yields 1 to `most` of them. There may be none only if the trainer must end.
 
-        Leaving the `with` block releases the slots. One trainer collects at a time, in the order of submission. The
-        list is empty only if the trainer must end.
+        Leaving the `with` block releases the slots. One trainer collects at a time, in the order of submission.
         """
         with self._training_lock:
-            rollouts, ended = self._receive(most)
-            while not rollouts and not ended:
-                rollouts, ended = self._receive(most)
+            collection = self._receive(most)
+            while not collection.rollouts and not collection.over:
+                rollouts, ended, over = self._receive(most)
+                collection = Collection(rollouts, [*collection.ended, *ended], over)
         try:
-            yield [slot for _, slot in rollouts], ended
+            yield collection
         finally:
-            self.release(rollouts)
+            self.release([(rollout.agent, rollout.slot) for rollout in collection.rollouts])
 
-    def _receive(self, most: int) -> tuple[list[tuple[int, int]], bool]:
-        """Waits for tickets. Returns ((agent, slot) of rollouts, now the trainer's; whether it must end)."""
-        tickets, ended = self._rollouts.without_close(self._rollouts.take(most))
-        rollouts, fenced = [], []
+    def _receive(self, most: int) -> Collection:
+        """Waits for tickets, and takes their rollouts from the agents."""
+        tickets, over = self._rollouts.without_close(self._rollouts.take(most))
+        rollouts, ended = list[Rollout](), list[tuple[int, int]]()
         with self._lock:
             for agent, slot, _, generation in tickets:
                 if agent == WAKE:
@@ -305,12 +330,12 @@ class Channel:
                 end = self._ends[agent]
                 if slot == FENCE:
                     end.fenced = True
-                    fenced.append(agent)
+                    ended.append((agent, generation))
                 elif end.generation == generation:  # else its process was given up, but still lives
                     end.collected += 1
-                    rollouts.append((agent, slot))
-        self._vacate(fenced)
-        return rollouts, ended
+                    rollouts.append(Rollout(agent, generation, slot))
+        self._vacate([agent for agent, _ in ended])
+        return Collection(rollouts, ended, over)
 
     def release(self, rollouts: list[tuple[int, int]]) -> None:
         """Gives the slots of these (agent, slot) back to their agents."""
@@ -370,9 +395,9 @@ class Channel:
             tickets, over = list[Ticket](), False
             if len(self._predictions):
                 tickets, over = self._predictions.without_close(self._predictions.take(MOST_TICKETS))
-            rollouts: list[tuple[int, int]] = []
+            rollouts: list[Rollout] = []
             if len(self._rollouts):
-                rollouts, ended = self._receive(MOST_TICKETS)
+                rollouts, _, ended = self._receive(MOST_TICKETS)
             yield Arrivals(tickets, rollouts, over)
 
     # ---------------------------------------------------------------------------------- the end

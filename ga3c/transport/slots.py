@@ -157,6 +157,11 @@ class Slots(_Facts):
         self.__dict__.update(state)
         self._find()
 
+    @property
+    def rollout_fields(self) -> dict[str, Field]:
+        """The fields of one rollout in a batch, by name."""
+        return {name: Field(array.shape[1:], array.dtype) for name, array in self.empty_batch(1).arrays.items()}
+
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
         """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""
         T = rollout_length or self.rollout_length

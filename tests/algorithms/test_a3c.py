@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batches import IMAGE, VECTOR, random_batch, settings, weights
+from batches import IMAGE, VECTOR, learn, random_batch, settings, weights
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import Learner
@@ -44,7 +44,7 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
         batch.steps[:] = [3, 1, 2, 3]
     before = weights(model)
     losses = numpy_loss(model, s, batch)
-    n, measured = batch.agent_steps, model.update(batch).metrics
+    n, measured = batch.agent_steps, learn(model, batch).metrics
     assert losses == pytest.approx(
         n * (measured["policy_loss"] + s.algorithm.value_coef * measured["value_loss"]
              - s.algorithm.entropy_coef * measured["entropy"]), rel=1e-4)
@@ -72,8 +72,8 @@ def test_rows_that_are_not_filled_change_nothing() -> None:
     for batch in (clean, dirty):
         batch.steps[:] = [3, 1, 2, 3]
     dirty.reward[1, 1:], dirty.observation[2, 2:], dirty.terminated[1, 1:] = 1e3, 50.0, True
-    one.update(clean)
-    other.update(dirty)
+    learn(one, clean)
+    learn(other, dirty)
     for name, array in weights(one).items():
         assert np.array_equal(array, weights(other)[name])
 
@@ -85,7 +85,7 @@ def test_rollouts_without_a_step_change_nothing(spec: EnvSpec) -> None:
     filled_up.restore(*alone.state())
     batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
     batch.clear(slice(2, None))
-    one, two = alone.update(some), filled_up.update(batch)
+    one, two = learn(alone, some), learn(filled_up, batch)
     assert one is not None and two is not None
     assert one.batch_steps == two.batch_steps == 12
     assert one.metrics == pytest.approx(two.metrics, rel=1e-4, abs=1e-6)
@@ -96,7 +96,7 @@ def test_rollouts_without_a_step_change_nothing(spec: EnvSpec) -> None:
 def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps() -> None:
     batch = random_batch()
     batch.steps[:] = [3, 1, 2, 3]
-    summed, mean = (Learner(settings(loss_reduction=how), VECTOR).update(batch).metrics for how in ("sum", "mean"))
+    summed, mean = (learn(Learner(settings(loss_reduction=how), VECTOR), batch).metrics for how in ("sum", "mean"))
     assert summed["gradient_norm"] == pytest.approx(batch.agent_steps * mean["gradient_norm"], rel=1e-5)
     assert summed | {"gradient_norm": 0} == mean | {"gradient_norm": 0}
 
@@ -113,7 +113,7 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         advantage = batch.reward.ravel() - value
         advantage = (advantage - advantage.mean()) / advantage.std()
         likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.algorithm.log_epsilon)
-        assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
+        assert learn(model, batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
 
 
 def test_advantages_that_are_noise_beside_the_returns_are_not_made_as_large_as_others() -> None:
@@ -127,19 +127,19 @@ def test_advantages_that_are_noise_beside_the_returns_are_not_made_as_large_as_o
     batch.reward[:] = (50.0 + value + 0.2 * noise).reshape(batch.reward.shape)
     advantage = 0.2 * (noise - noise.mean()) / (0.02 * np.sqrt(np.square(batch.reward).mean()))
     likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + 1e-6)
-    assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=0.1)
+    assert learn(model, batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=0.1)
 
 
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
     model, other = Learner(s, VECTOR), Learner(s, VECTOR)
-    model.update(random_batch(seed=1))
+    learn(model, random_batch(seed=1))
     other.restore(*model.state())
-    one, two = (m.update(random_batch(seed=2)) for m in (model, other))
+    one, two = (learn(m, random_batch(seed=2)) for m in (model, other))
     assert one.metrics == two.metrics
     fresh = Learner(s, VECTOR)
-    fresh.restore({**fresh.state()[0], **weights(model)}, 0, 0)
-    assert fresh.update(random_batch(seed=2)).metrics["policy_loss"] != one.metrics["policy_loss"]
+    fresh.restore({**fresh.state()[0], **weights(model)}, 0)
+    assert learn(fresh, random_batch(seed=2)).metrics["policy_loss"] != one.metrics["policy_loss"]
 
 
 @pytest.mark.parametrize("correction", ["clipped-is", "vtrace"])
@@ -149,12 +149,12 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
     played, following = (plain.predict(each.reshape(-1, 3))[0] for each in (batch.observation, batch.following))
     batch.policy[:] = played["policy"].reshape(batch.policy.shape)
     batch.bootstrap_value[:] = following["value"].reshape(batch.bootstrap_value.shape)
-    plain.update(batch)
-    corrected.update(batch)
+    learn(plain, batch)
+    learn(corrected, batch)
     for name, array in weights(plain).items():
         assert weights(corrected)[name] == pytest.approx(array, abs=1e-6)
     batch.policy[:] = [0.97, 0.01, 0.01, 0.01]
-    lagging.update(batch)
+    learn(lagging, batch)
     assert any(abs(array - weights(lagging)[name]).max() > 1e-5 for name, array in weights(plain).items())
 
 
@@ -162,9 +162,9 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
 def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(correction: str) -> None:
     one, other = Learner(settings(correction=correction), VECTOR), Learner(settings(correction=correction), VECTOR)
     batch = random_batch()
-    one.update(batch)
+    learn(one, batch)
     batch.bootstrap_value += 5.0  # as recorded, long ago
-    other.update(batch)
+    learn(other, batch)
     alike = all(np.array_equal(array, weights(other)[name]) for name, array in weights(one).items())
     assert alike == (correction != "none")
 
@@ -178,8 +178,8 @@ def test_explained_variance_of_the_best_constant_value_is_0() -> None:
     for name in names:
         state[name] = np.zeros_like(state[name])
     state[next(name for name in names if state[name].shape == (1,))][:] = batch.reward.mean()
-    model.restore(state, 0, 0)
-    assert model.update(batch).metrics["explained_variance"] == pytest.approx(0.0, abs=1e-5)
+    model.restore(state, 0)
+    assert learn(model, batch).metrics["explained_variance"] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
@@ -189,5 +189,5 @@ def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
     for clip in (1.0, 0.0):
         for name, batch in (("large", large), ("clipped", clipped)):
             model = Learner(settings(reward_clip=clip), VECTOR)
-            results[clip, name] = model.update(batch).metrics["value_loss"]
+            results[clip, name] = learn(model, batch).metrics["value_loss"]
     assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batches import DESCENT, VECTOR, random_batch, settings, slow_targets, weights
+from batches import DESCENT, VECTOR, learn, random_batch, settings, slow_targets, weights
 
 from ga3c.learner.learner import Learner, rates_at
 from ga3c.settings.schema import Settings
@@ -98,12 +98,12 @@ def test_one_update_is_a_step_down_the_whole_loss(kind: dict[str, Any], normaliz
     if cut:
         batch.steps[:] = [3, 1, 2, 3, 0, 2]
     far_from_uniform = {name: 100 * array for name, array in weights(model).items() if array.shape[-1] == 4}
-    model.restore(model.state()[0] | far_from_uniform, 0, 0)  # else the entropy has no slope
+    model.restore(model.state()[0] | far_from_uniform, 0)  # else the entropy has no slope
     policy_head, value_head = ([name for name, array in weights(model).items() if array.shape == (n,)] for n in (4, 1))
     (logits,), (baseline,) = policy_head, value_head
     by_logits, by_value = slow_gradients(s, batch, model)
     before = weights(model)
-    assert model.update(batch) is not None
+    assert learn(model, batch) is not None
     after = weights(model)
     np.testing.assert_allclose(after[logits] - before[logits], -STEP * by_logits, rtol=5e-3, atol=2e-5)
     np.testing.assert_allclose(after[baseline] - before[baseline], -STEP * by_value, rtol=5e-3, atol=2e-5)
@@ -123,12 +123,12 @@ def test_a_second_pass_is_a_step_down_the_loss_whose_targets_are_of_before_the_f
     def learner(passes: int) -> Learner:
         made = Learner(asked(passes), VECTOR)
         far_from_uniform = {name: 100 * array for name, array in weights(made).items() if array.shape[-1] == 4}
-        made.restore(made.state()[0] | far_from_uniform, 0, 0)
+        made.restore(made.state()[0] | far_from_uniform, 0)
         return made
 
     before, once, twice, batch = learner(1), learner(1), learner(2), random_batch(6, seed=9)
     for model in (once, twice):
-        assert model.update(batch) is not None
+        assert learn(model, batch) is not None
     slopes = slow_gradients(asked(2), batch, once if algorithm == "a3c" else before, once)
     first, second = weights(once), weights(twice)
     for n, slope in zip((4, 1), slopes, strict=True):
@@ -148,14 +148,14 @@ def test_the_rates_of_an_update_follow_the_agent_steps() -> None:
 def test_the_rates_reach_the_weights() -> None:
     def moved(**changes: Any) -> dict[str, np.ndarray]:
         model = Learner(settings(**{**DESCENT, "anneal_steps": 1, **changes}), VECTOR)
-        model.learning_rate_factor, model.agent_steps = changes.pop("factor", 1.0), 1  # all that was to fall has
+        model.learning_rate_factor = changes.pop("factor", 1.0)
         before = weights(model)
-        model.update(random_batch(seed=3))
+        learn(model, random_batch(seed=3), 1)  # all that was to fall has
         return {name: array - before[name] for name, array in weights(model).items()}
 
     plain, half = moved(), Learner(settings(**DESCENT), VECTOR)
     before, half.learning_rate_factor = weights(half), 0.5
-    half.update(random_batch(seed=3))
+    learn(half, random_batch(seed=3))
     for name, array in weights(half).items():
         np.testing.assert_allclose(array - before[name], 0.5 * plain[name], atol=1e-5)
     assert max(np.abs(array).max() for array in plain.values()) > 1e-2

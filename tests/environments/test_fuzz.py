@@ -6,6 +6,7 @@ GA3C_FUZZ says how many cases there are, 400 without it.
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import EnvironmentFailed, ProcessState
 from ga3c.envs.gymnasium import GymnasiumEnvironment
@@ -128,6 +130,7 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
         assert "supported: " in str(error) and "\n" not in str(error)
         return
     outputs = {"policy": Field((spec.n_actions,), np.float32), "value": Field((), np.float32)}
+    model = SimpleNamespace(outputs=outputs, acting=BY_POLICY)
 
     def predict(observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
         assert observation.dtype == spec.observation_dtype and np.isfinite(observation).all()
@@ -142,7 +145,7 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
     kept, agents, patched = ProcessState(), None, pytest.MonkeyPatch()
     patched.setattr(serial_agents, "make_environment", make)
     try:
-        agents = serial_agents.Agents(SETTINGS, spec, outputs, 0)
+        agents = serial_agents.Agents(SETTINGS, spec, model, 0)
         for _ in range(30):
             agents.go_on(predict, taken, lambda: False)
             kept.put_back()

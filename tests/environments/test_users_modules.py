@@ -195,7 +195,7 @@ def test_an_algorithm_may_make_its_variables_late(here: Path) -> None:
         "        return found._replace(metrics={**found.metrics, **more})\n")
     learner = Learner(batches.settings(algorithm="mine:Mine"), batches.VECTOR)
     assert learner.state()[0]["mine.00"] == [4.0], "one for each action"
-    made = learner.update(batches.random_batch())
+    made = batches.learn(learner, batches.random_batch())
     assert made is not None and learner.state()[0]["mine.00"] == [5.0]
     assert (made.metrics["fixed"], made.metrics["filled"]) == (0.5, 1.0), "numbers are metrics, too"
 

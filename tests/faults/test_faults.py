@@ -64,7 +64,7 @@ def test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent(
     assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
     assert run.statistics.environment_faults >= 10
     assert sum(moment[0] == "dropped" for moments in model.trained.values() for moment in moments) >= 10
-    run.finish(model.agent_steps, "the test", "it was not waited for")
+    run.finish("the test", "it was not waited for")
     run.close()
     lengths = record.episodes(run.directory)["length"]
     assert len(lengths) > 20 and lengths.max() <= max(Counting.length(n) for n in range(10))

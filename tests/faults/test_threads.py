@@ -171,13 +171,13 @@ def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
                 self.in_a_hurry.set()
             super().__setattr__(name, value)
 
-        def update(self, batch: Batch) -> UpdateStats:
+        def update(self, batch: Batch, *clock: int) -> UpdateStats:
             if self.version == 20:
                 end_run()
                 self.in_a_hurry.wait(30)
                 while "Updates take long" not in log.read_text() and time.monotonic() < deadline:
                     time.sleep(0.01)
-            return super().update(batch)
+            return super().update(batch, *clock)
 
     model = Long()
     run = make_run(counting_with_faults(envs_per_agent=1, trainers=1, steps=None, minutes=1))

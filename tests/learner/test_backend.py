@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import IMAGE, VECTOR, heads, random_batch, settings, weights
+from batches import IMAGE, VECTOR, heads, learn, random_batch, settings, weights
 
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
@@ -28,7 +28,7 @@ from ga3c.transport.slots import aligned
 def test_a_clipped_gradient_has_the_given_norm() -> None:
     model = Learner(settings(max_grad_norm=1e-3, rmsprop_epsilon=1e6, learning_rate=1e6), VECTOR)
     before = weights(model)
-    model.update(random_batch())
+    learn(model, random_batch())
     after = weights(model)
     # With a huge epsilon RMSProp is plain descent with learning_rate / sqrt(epsilon) = 1e3.
     norm = np.sqrt(sum(((after[name] - before[name]) ** 2).sum() for name in before)) / 1e3
@@ -38,7 +38,7 @@ def test_a_clipped_gradient_has_the_given_norm() -> None:
 def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:
     model = Learner(settings(optimizer="adam", adam_epsilon=1e-12, learning_rate=1e-3), VECTOR)
     before = weights(model)
-    model.update(random_batch())
+    learn(model, random_batch())
     moved = [abs(after - before[name]) for name, after in weights(model).items()]
     assert np.concatenate([step.ravel() for step in moved]) == pytest.approx(1e-3, rel=1e-3)
 
@@ -89,7 +89,7 @@ def test_norms_are_of_the_weights_and_of_the_steps_and_change_nothing(changes: d
     plain, model = (Learner(settings(**changes, norms=norms), VECTOR) for norms in (False, True))
     for number in range(3):
         before, batch = weights(model), random_batch(seed=number)
-        without, update = plain.update(batch), model.update(batch)
+        without, update = learn(plain, batch), learn(model, batch)
         assert update.metrics.keys() - without.metrics.keys() == {"weight_norm", "step_norm"}
         assert without.metrics.items() <= update.metrics.items()
         moved = norm(after - before[name] for name, after in weights(model).items())
@@ -110,7 +110,7 @@ def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:
     before = weights(models[0])
     assert [model.precision for model in models] == ["float32", "bfloat16"]
     for model in models:
-        model.update(random_batch(spec=IMAGE))
+        learn(model, random_batch(spec=IMAGE))
     moves = [np.concatenate([(array - before[name]).ravel() for name, array in weights(model).items()])
              for model in models]
     cosine = moves[0] @ moves[1] / np.linalg.norm(moves[0]) / np.linalg.norm(moves[1])
@@ -153,7 +153,7 @@ store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_
 store.steps[:] = settings.algorithm.rollout_length
 batch = store.empty_batch(4)
 store.gather(range(4), batch, 0)
-model.update(batch)
+learn(model, batch)
 large = np.zeros((128, *spec.observation_shape), np.uint8)
 model.predict(large)
 ours, all_threads = time.thread_time(), time.process_time()
@@ -176,7 +176,7 @@ def watched(*tensors):
 
 
 model._backend._update = watched
-updates = threading.Thread(target=lambda: [model.update(batch) for _ in range(3)])
+updates = threading.Thread(target=lambda: [learn(model, batch) for _ in range(3)])
 updates.start()
 during = 0
 while updates.is_alive():
@@ -214,14 +214,14 @@ def test_failures_of_the_device_are_named_and_change_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(model._backend, "_update", fail)
         patch.setattr(model._backend, "_predict", fail)
-        for call, what in ((lambda: model.update(random_batch()), "an update of 24 agent steps"),
+        for call, what in ((lambda: learn(model, random_batch()), "an update of 24 agent steps"),
                            (lambda: model.predict(random_batch().observation[0, 0]), "2 predictions")):
             with pytest.raises(told, match=what if issubclass(told, DeviceFailed) else message) as caught:
                 call()
             assert len(str(caught.value).splitlines()) == 1
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
-    assert model.update(random_batch()) is not None, "the lock is free again"
+    assert learn(model, random_batch()) is not None, "the lock is free again"
 
 
 @pytest.mark.parametrize("spec", [VECTOR, IMAGE])
@@ -264,7 +264,7 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
         np.testing.assert_allclose(policy, own(model)[0], **close)
         np.testing.assert_allclose(value, own(model)[1][:, 0], rtol=0, atol=20 * close["atol"])
         before = policy
-        assert model.update(random_batch(spec=spec)) is not None
+        assert learn(model, random_batch(spec=spec)) is not None
     other.restore(*model.state())
     np.testing.assert_equal(other.predict(observation), model.predict(observation), "versions, too")
     other = Learner(s.changed(**{"seed": 1}), spec)

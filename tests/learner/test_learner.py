@@ -11,33 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import VECTOR, random_batch, settings, weights
+from batches import VECTOR, learn, random_batch, settings, weights
 
 from ga3c.learner.learner import DeviceFailed, Diverged, Learner, TooLarge, scheduled
 
 
 def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
     model = Learner(settings(), VECTOR)
-    arrays, _, _ = model.state()
+    arrays, _ = model.state()
     for _ in range(3):
-        model.update(random_batch())
+        learn(model, random_batch())
     _, before = model.predict(np.zeros((1, 3), np.float32))
     model.skips.in_a_row = 9
     model.go_back(arrays)
     _, after = model.predict(np.zeros((1, 3), np.float32))
-    assert before < model.min_valid_version <= after and model.agent_steps == 72 and model.skips.in_a_row == 0
+    assert before < model.min_valid_version <= after and model.skips.in_a_row == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
 
 
 def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> None:
     model, batch = Learner(settings(), VECTOR), random_batch()
-    arrays, _, _ = model.state()
-    batch.version[:] = model.version
+    arrays, _ = model.state()
+    since = model.min_valid_version
     model.go_back(arrays)
-    assert model.update(batch) is None and model.version == 1 and model.skips.updates == 0
+    assert model.update(batch, 0, since) is None and model.version == 1 and model.skips.updates == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
-    batch.version[:] = model.version
-    assert model.update(batch) is not None
+    assert model.update(batch, 0, model.min_valid_version) is not None
 
 
 def test_version_steps_and_schedules_count_on() -> None:
@@ -45,8 +44,8 @@ def test_version_steps_and_schedules_count_on() -> None:
     batch = random_batch()
     rates = []
     for number in range(1, 5):
-        update = model.update(batch)
-        assert (update.version, update.agent_steps, update.batch_steps) == (number, 24 * number, 24)
+        update = learn(model, batch, 24 * (number - 1))
+        assert (update.version, update.batch_steps) == (number, 24)
         rates.append(update.metrics["learning_rate"])
     assert rates == [1.0, 0.5, 0.0, 0.0]
     assert scheduled(2.0, None, 0.7) == 2.0
@@ -64,11 +63,11 @@ def test_updates_from_many_threads_are_all_made() -> None:
     reader = threading.Thread(target=predict)
     reader.start()
     with ThreadPoolExecutor(3) as pool:
-        updates = pool.map(lambda seed: model.update(random_batch(seed=seed)), range(90))
+        updates = pool.map(lambda seed: learn(model, random_batch(seed=seed)), range(90))
         versions = [update.version for update in updates]
     stop.set()
     reader.join()
-    assert sorted(versions) == list(range(1, 91)) and model.agent_steps == 90 * 24
+    assert sorted(versions) == list(range(1, 91))
     assert int(model.state()[0]["optimizer.00"]) == 90
     assert predictions and predictions == sorted(predictions)
 
@@ -76,12 +75,12 @@ def test_updates_from_many_threads_are_all_made() -> None:
 def test_a_restored_model_goes_on_exactly() -> None:
     whole, first, second = (Learner(settings(seed=seed), VECTOR) for seed in (0, 0, 1))
     for seed in range(6):
-        whole.update(random_batch(seed=seed))
+        learn(whole, random_batch(seed=seed))
     for seed in range(3):
-        first.update(random_batch(seed=seed))
+        learn(first, random_batch(seed=seed))
     second.restore(*first.state())
     for seed in range(3, 6):
-        second.update(random_batch(seed=seed))
+        learn(second, random_batch(seed=seed))
     assert second.version == 6
     for name, array in whole.state()[0].items():
         assert np.array_equal(array, second.state()[0][name]), name
@@ -99,22 +98,22 @@ def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_diver
     model = Learner(settings(normalize_advantages=True, optimizer="adam"), VECTOR)
     good, bad = random_batch(), random_batch()
     bad.bootstrap_value[0] = np.nan
-    model.update(good)
-    before, version, steps = model.state()
+    learn(model, good)
+    before, version = model.state()
     for _ in range(2):
         for _ in range(9):
-            assert model.update(bad) is None
+            assert learn(model, bad) is None
         after = model.state()
-        assert (after[1], after[2]) == (version, steps)
+        assert after[1] == version
         assert all(array.tobytes() == before[name].tobytes() for name, array in after[0].items())
-        assert model.update(good) is not None, "nine are not ten"
-        before, version, steps = model.state()
+        assert learn(model, good) is not None, "nine are not ten"
+        before, version = model.state()
     assert model.skips.updates == 18
     for _ in range(2):
         for _ in range(9):
-            assert model.update(bad) is None
+            assert learn(model, bad) is None
         with pytest.raises(Diverged, match="update 4 is not finite: policy_loss nan"):  # and ten later, again
-            model.update(bad)
+            learn(model, bad)
 
 
 def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,16 +121,16 @@ def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyP
     model, begun = Learner(settings(), VECTOR), threading.Event()
     state, right = model.state()[0], model._backend.update
 
-    def update(inputs: Any, rates: Any, seed: Any, over: Callable[[], bool]) -> Any:
+    def update(inputs: Any, rates: Any, target: Any, seed: Any, over: Callable[[], bool]) -> Any:
         begun.set()
         deadline = time.monotonic() + 60
         while not over():
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        return right(inputs, rates, seed, over)
+        return right(inputs, rates, target, seed, over)
 
     monkeypatch.setattr(model._backend, "update", update)
-    thread = threading.Thread(target=model.update, args=(random_batch(),))
+    thread = threading.Thread(target=learn, args=(model, random_batch()))
     thread.start()
     assert begun.wait(60)
     model.go_back(state)
@@ -141,10 +140,10 @@ def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyP
 
 def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:
     one, other = Learner(settings(seed=1), VECTOR), Learner(settings(seed=2), VECTOR)
-    one.update(random_batch())
+    learn(one, random_batch())
     other.start_from(one.state()[0])
     ours, theirs = one.state(), other.state()
-    assert (theirs[1], theirs[2]) == (0, 0)
+    assert theirs[1] == 0
     for name, array in ours[0].items():
         assert (array.tobytes() == theirs[0][name].tobytes()) or not name.startswith("network.")
     before = other.state()[0]
@@ -178,12 +177,10 @@ def test_a_checkpoint_waits_for_updates_as_long_as_those_before_took(
         return right(*given)
 
     monkeypatch.setattr(model._backend, "update", update)
-    model.update(random_batch())
-    model.min_valid_version, old.version[:] = 1, 0
-    assert model.update(old) is None, "which takes no time and says nothing of how long one does"
-    model.min_valid_version = 0
+    learn(model, random_batch())
+    assert model.update(old, 0, 7) is None, "which takes no time and says nothing of how long one does"
     begun.clear()
-    threads = [threading.Thread(target=model.update, args=(random_batch(),)) for _ in range(trainers)]
+    threads = [threading.Thread(target=learn, args=(model, random_batch())) for _ in range(trainers)]
     for thread in threads:
         thread.start()
     assert begun.wait(60)
@@ -208,7 +205,7 @@ def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:
     thread = threading.Thread(target=predict)
     thread.start()
     for version in range(1, 40):
-        assert model.update(random_batch()) is not None
+        assert learn(model, random_batch()) is not None
         by_version[version] = model.predict(observation)[0]["policy"]
     ended.set()
     thread.join()
@@ -221,7 +218,7 @@ def test_a_batch_without_a_step_is_no_update_and_no_failure() -> None:
     empty.clear(slice(None))
     before = model.state()
     model.skips.in_a_row = 9
-    assert model.update(empty) is None and model.skips.updates == 0 and model.skips.in_a_row == 9
+    assert learn(model, empty) is None and model.skips.updates == 0 and model.skips.in_a_row == 9
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
 
@@ -234,13 +231,13 @@ def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told(monkeyp
 
     monkeypatch.setattr(model._backend._compiler, "tensors", full)
     with pytest.raises(TooLarge, match=f"no memory for an update of {batch.size} agent steps"):
-        model.update(batch)
+        learn(model, batch)
 
 
 def test_a_snapshot_never_changes_and_an_update_puts_another_in_its_place() -> None:
     model, observation = Learner(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((2, 3), np.float32)
     first, before = model.snapshot(), model.predict(observation)[0]
-    model.update(random_batch())
+    learn(model, random_batch())
     second = model.snapshot()
     assert (first.version, second.version) == (0, 1)
     np.testing.assert_equal(model._backend.predict(observation, first.weights), before)
@@ -248,7 +245,7 @@ def test_a_snapshot_never_changes_and_an_update_puts_another_in_its_place() -> N
 
 
 def test_a_state_holds_the_names_that_checkpoints_of_earlier_versions_hold() -> None:
-    arrays, _, _ = Learner(settings(optimizer="adam"), VECTOR).state()
+    arrays, _ = Learner(settings(optimizer="adam"), VECTOR).state()
     shapes = [(3, 64), (64,), (64, 64), (64,), (64, 4), (4,), (64, 1), (1,)]
     assert [(name, arrays[name].shape) for name in arrays if name.startswith("network.")] == [
         (f"network.{number:02d}", shape) for number, shape in enumerate(shapes)]

@@ -8,7 +8,7 @@ from types import ModuleType
 import keras
 import numpy as np
 import pytest
-from batches import IMAGE, VECTOR, random_batch, settings, weights
+from batches import IMAGE, VECTOR, learn, random_batch, settings, weights
 from keras import layers
 
 from ga3c.envs.base import EnvSpec
@@ -48,7 +48,7 @@ def test_an_update_is_that_of_a_batch_normalised_by_all_batches_so_far(correctio
         for array in (by_hand.observation, by_hand.following):
             array[:] = np.clip((array - mean) / deviation, -10, 10)
         by_hand.reward[:] = by_hand.reward / np.concatenate(sums).std()
-        one, other = model.update(batch), plain.update(by_hand)
+        one, other = learn(model, batch), learn(plain, by_hand)
         assert one is not None and other is not None and one.metrics == pytest.approx(other.metrics, rel=1e-3, abs=1e-5)
         predicted = model.predict(batch.observation.reshape(-1, 3))[0]
         np.testing.assert_allclose(predicted["policy"], plain.predict(by_hand.observation.reshape(-1, 3))[0]["policy"],
@@ -62,37 +62,37 @@ def test_an_update_is_that_of_a_batch_normalised_by_all_batches_so_far(correctio
 def test_one_setting_alone_keeps_its_own_moments_alone() -> None:
     for name, owner in (("normalize_observations", "observation"), ("normalize_rewards", "return")):
         model = Learner(settings(**{name: True}), VECTOR)
-        assert model.update(batch_of(0)) is not None
+        assert learn(model, batch_of(0)) is not None
         found = [key for key in model.state()[0] if key.split(".")[0] in ("observation", "return")]
         assert found == [f"{owner}.{number:02d}" for number in range(3)]
 
 
 def test_a_snapshot_keeps_the_moments_that_belong_to_its_weights() -> None:
     model, observation = Learner(settings(**BOTH), VECTOR), np.ones((2, 3), np.float32)
-    model.update(batch_of(0))
+    learn(model, batch_of(0))
     first, before = model.snapshot(), model.predict(observation)[0]
-    model.update(batch_of(1, 500.0))
+    learn(model, batch_of(1, 500.0))
     np.testing.assert_equal(model._backend.predict(observation, first.weights), before)
     assert not np.array_equal(model.predict(observation)[0]["value"], before["value"])
 
 
 def test_an_update_that_is_not_finite_leaves_the_moments_as_they_are() -> None:
     model, bad = Learner(settings(**BOTH), VECTOR), batch_of(1)
-    model.update(batch_of(0))
+    learn(model, batch_of(0))
     before = model.state()[0]
     bad.bootstrap_value[0] = np.nan
-    assert model.update(bad) is None
+    assert learn(model, bad) is None
     assert all(array.tobytes() == before[name].tobytes() for name, array in model.state()[0].items())
 
 
 def test_a_restored_model_goes_on_exactly_and_one_gone_back_without_moments_begins_anew() -> None:
     s = settings(**BOTH)
     one, other, observation = Learner(s, VECTOR), Learner(s.changed(seed=1), VECTOR), np.ones((2, 3), np.float32)
-    one.update(batch_of(0, 50.0))
+    learn(one, batch_of(0, 50.0))
     other.restore(*one.state())
     np.testing.assert_equal(other.predict(observation), one.predict(observation))
     for model in (one, other):
-        model.update(batch_of(1, 50.0))
+        learn(model, batch_of(1, 50.0))
     np.testing.assert_equal(other.state(), one.state())
     without = Learner(settings(), VECTOR).state()[0]
     one.go_back(without)
@@ -105,7 +105,7 @@ def test_a_restored_model_goes_on_exactly_and_one_gone_back_without_moments_begi
 def test_who_begins_with_the_weights_of_another_takes_the_moments_of_its_observations_too() -> None:
     s = settings(**BOTH)
     one, other, observation = Learner(s, VECTOR), Learner(s.changed(seed=1), VECTOR), np.ones((2, 3), np.float32)
-    one.update(batch_of(0, 50.0))
+    learn(one, batch_of(0, 50.0))
     other.start_from(one.state()[0])
     np.testing.assert_equal(other.predict(observation)[0], one.predict(observation)[0])
     assert other.state()[0]["return.00"] == 0
@@ -130,7 +130,7 @@ def test_a_users_network_gets_normalised_numbers_also_of_bytes(monkeypatch: pyte
     model = Learner(settings(network="normalised_network:build", normalize_observations=True, learning_rate=1e-30),
                     spec)
     batch = random_batch(spec=spec)
-    model.update(batch)
+    learn(model, batch)
     seen = batch.observation.reshape(-1, 3).astype(np.float64)
     expected = ((seen - seen.mean(axis=0)) / seen.std(axis=0)).sum(axis=1)
     found = model.predict(batch.observation.reshape(-1, 3))[0]["value"]
@@ -143,4 +143,4 @@ def test_images_are_not_normalised_and_one_line_says_so() -> None:
                                           r"images \(84, 84, 4\); only vectors are normalised: leave it false"):
         Learner(settings(normalize_observations=True), IMAGE)
     model = Learner(settings(normalize_rewards=True), IMAGE)
-    assert model.update(random_batch(spec=IMAGE, discounted=True)) is not None and weights(model)
+    assert learn(model, random_batch(spec=IMAGE, discounted=True)) is not None and weights(model)

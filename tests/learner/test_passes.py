@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import VECTOR, random_batch, settings, weights
+from batches import VECTOR, learn, random_batch, settings, weights
 
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
@@ -68,7 +68,7 @@ def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_th
     batch.steps[:] = steps
     filled = np.broadcast_to(batch.filled, batch.reward.shape).ravel()
     value = backend.predict(batch.observation.reshape(-1, 3), weights)["value"]
-    updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), (0, 0))
+    updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), (), (0, 0))
     counts = backend.arrays()["counted.00"]
     if passes * minibatches > 1:  # in one call of everything rows are not picked: the loss weighs them
         assert counts.tolist() == np.where(filled, passes, 0).tolist()
@@ -86,9 +86,9 @@ def test_the_same_seed_and_version_shuffle_alike_and_others_do_not() -> None:
     def after(updates: int, **changes: Any) -> bytes:
         model = Learner(settings(**{**PPO, "minibatches": 4, "passes": 2, **changes}), VECTOR)
         start = Learner(settings(**PPO), VECTOR).state()[0]
-        model.restore(start, 0, 0)
+        model.restore(start, 0)
         for _ in range(updates):
-            model.update(random_batch())
+            learn(model, random_batch())
         return b"".join(array.tobytes() for array in weights(model).values())
 
     assert after(3) == after(3) and after(3) != after(3, seed=1)
@@ -104,7 +104,7 @@ def test_rows_are_shuffled_anew_in_each_pass_of_each_update() -> None:
 
     model._backend._update._step = noting
     for _ in range(2):
-        model.update(random_batch())
+        learn(model, random_batch())
     orders = [first + second for first, second in zip(picked[::2], picked[1::2], strict=True)]
     assert all(sorted(order) == list(range(ROWS)) for order in orders) and len(orders) == 4
     assert len({tuple(order) for order in orders}) == 4
@@ -113,8 +113,8 @@ def test_rows_are_shuffled_anew_in_each_pass_of_each_update() -> None:
 def test_an_update_of_several_passes_is_one_version_and_counts_its_steps_once() -> None:
     model = Learner(settings(**PPO, passes=3, minibatches=2), VECTOR)
     for number in (1, 2):
-        update = model.update(random_batch(seed=number))
-        assert (update.version, update.agent_steps, update.batch_steps) == (number, 24 * number, 24)
+        update = learn(model, random_batch(seed=number))
+        assert (update.version, update.batch_steps) == (number, 24)
         assert update.metrics["passes"] == 3.0 and {"clip_fraction", "kl"} <= update.metrics.keys()
     assert int(model.state()[0]["optimizer.00"]) == 12
 
@@ -125,7 +125,7 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
     batch = random_batch()
     batch.reward[2, 0, 1], batch.terminated[2, 0, 1] = np.nan, True
     before = model.state()[0]
-    update = model.update(batch)
+    update = learn(model, batch)
     assert update.metrics["passes"] == pytest.approx(3 * 23 / 24) and all(map(np.isfinite, update.metrics.values()))
     assert (model.skips.updates, model.skips.minibatches) == (0, 3)
     assert model.skips.last == "3 minibatches of update 1 are not finite"
@@ -133,11 +133,11 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
     assert any((array != before[name]).any() for name, array in after.items())
     assert all(np.isfinite(array).all() for array in after.values())
     batch.observation[:] = np.nan
-    assert model.update(batch) is None and model.skips.updates == 1
+    assert learn(model, batch) is None and model.skips.updates == 1
     assert all(np.array_equal(array, after[name]) for name, array in weights(model).items())
     with pytest.raises(Diverged):
         for _ in range(9):
-            model.update(batch)
+            learn(model, batch)
 
 
 @pytest.mark.parametrize(("steps", "minibatches"), [
@@ -145,7 +145,7 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
 def test_a_batch_that_is_not_full_has_fewer_minibatches_of_the_usual_size(steps: list[int], minibatches: int) -> None:
     model, batch = Learner(settings(**PPO, passes=3, minibatches=8), VECTOR), random_batch()
     batch.steps[:] = steps
-    metrics = model.update(batch).metrics
+    metrics = learn(model, batch).metrics
     assert int(model.state()[0]["optimizer.00"]) == 3 * minibatches
     assert metrics["passes"] == 3.0 and metrics["explained_variance"] >= -1.0
 
@@ -160,9 +160,9 @@ def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
         return step(*inputs)
 
     model._backend._update._step = hurrying
-    update = model.update(random_batch())
-    assert len(calls) == 5 and update.metrics["passes"] == 1.25 and (update.version, update.agent_steps) == (1, 24)
-    assert model.update(random_batch()) is None and (model.version, len(calls)) == (1, 5), "no other one begins"
+    update = learn(model, random_batch())
+    assert len(calls) == 5 and update.metrics["passes"] == 1.25 and update.version == 1
+    assert learn(model, random_batch()) is None and (model.version, len(calls)) == (1, 5), "no other one begins"
     policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
     model.restore(*model.state())
     np.testing.assert_array_equal(model.predict(random_batch().observation[0, 0])[0]["policy"], policy)
@@ -180,9 +180,9 @@ def test_after_a_failure_between_minibatches_one_acts_with_the_weights_that_ther
 
     model._backend._update._step = failing
     with pytest.raises(TooLarge):
-        model.update(random_batch())
+        learn(model, random_batch())
     policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
-    assert model.version == model.agent_steps == 0 and int(model.state()[0]["optimizer.00"]) == 4
+    assert model.version == 0 and int(model.state()[0]["optimizer.00"]) == 4
     model.restore(*model.state())
     np.testing.assert_array_equal(model.predict(random_batch().observation[0, 0])[0]["policy"], policy)
 
@@ -194,7 +194,7 @@ def test_rows_that_are_not_filled_change_nothing() -> None:
         batch.steps[:] = [3, 1, 2, 0]
         batch.observation[1, 1:] += dirt
         batch.observation[3] += dirt
-        model.update(batch)
+        learn(model, batch)
     for name, array in weights(models[0]).items():
         np.testing.assert_array_equal(array, weights(models[1])[name])
 
@@ -204,7 +204,7 @@ def test_normalised_observations_and_rewards_are_merged_once_an_update(algorithm
     s = settings(**PPO | {"algorithm": algorithm}, passes=3, minibatches=2, normalize_observations=True,
                  normalize_rewards=True)
     model, batch = Learner(s, VECTOR), random_batch(discounted=True)
-    assert model.update(batch) is not None
+    assert learn(model, batch) is not None
     arrays = model.state()[0]
     assert arrays["observation.00"] == arrays["return.00"] == 24
     np.testing.assert_allclose(arrays["observation.01"], batch.observation.reshape(-1, 3).mean(axis=0), rtol=1e-5)
@@ -230,7 +230,7 @@ class Broken:
 def test_an_algorithm_is_one_file_also_a_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_algorithm.py").write_text(_OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    assert "mine" in Learner(settings(algorithm="own_algorithm:Mine"), VECTOR).update(random_batch()).metrics
+    assert "mine" in learn(Learner(settings(algorithm="own_algorithm:Mine"), VECTOR), random_batch()).metrics
     for name, told in (("Broken", "cannot be made: SystemExit: the code 'no'"), ("Missing", "cannot be imported")):
         with pytest.raises(ConfigError, match=told):
             Learner(settings(algorithm=f"own_algorithm:{name}"), VECTOR)

@@ -21,7 +21,7 @@ METRICS = {"policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm
 
 
 def update(version: int = 1, **changed: Any) -> UpdateStats:
-    facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "metrics": METRICS}
+    facts: dict[str, Any] = {"batch_steps": 10, "metrics": METRICS}
     return UpdateStats(version, **{**facts, **changed})
 
 
@@ -86,10 +86,11 @@ def test_a_resumed_run_counts_on() -> None:
     assert [row[name] for name in ("agent_steps", "frames", "trainings", "episodes", "score", "score_mean")] == [
         1000, 4000, 50, 7, 2.0, 1.5]
     statistics.new_count().predictions += 10
-    statistics.report(update(51, agent_steps=1020), ended(6.0))
+    statistics.collect(ended(6.0))
+    statistics.report(update(51), ended(6.0))
     row, _ = statistics.row(62.0, NOBODY)
     assert [row[name] for name in ("agent_steps", "frames", "trainings", "episodes", "score", "score_mean")] == [
-        1020, 4080, 51, 8, 6.0, 3.0]
+        1001, 4004, 51, 8, 6.0, 3.0]
     assert (row["tps"], row["pps"], statistics.predictions) == (0.5, 5.0, 910)
 
 
@@ -98,7 +99,23 @@ def test_reports_that_arrive_out_of_order_do_not_turn_the_totals_back() -> None:
     statistics.report(update(2), batch())
     statistics.report(update(1), batch())
     row, _ = statistics.row(1.0, NOBODY)
-    assert (row["trainings"], row["agent_steps"]) == (2, 20)
+    assert row["trainings"] == 2
+
+
+def test_steps_and_episodes_count_when_they_are_collected_and_updates_when_they_are_made() -> None:
+    """So a replay, whose batches bring no new steps, stops neither limits nor rates."""
+    statistics = Statistics(4)
+    statistics.collect(ended(1.0, 2.0))
+    statistics.drain()
+    assert (statistics.agent_steps, statistics.episodes, statistics.trainings) == (2, 2, 0)
+    for version in (1, 2, 3):
+        statistics.report(update(version), ended(1.0, 2.0))
+    statistics.drain()
+    assert (statistics.agent_steps, statistics.episodes, statistics.trainings) == (2, 2, 3)
+    statistics.report_dropped(ended(1.0, 2.0))
+    statistics.report_lost(ended(9.0))
+    statistics.drain()
+    assert (statistics.agent_steps, statistics.episodes, statistics.dropped_steps) == (3, 3, 3)
 
 
 # ------------------------------------------------------------------------------------------------ episodes
@@ -107,9 +124,9 @@ def test_the_episodes_of_a_batch_are_listed_with_score_and_length() -> None:
     statistics, made = Statistics(4), batch(steps=(3, 3))
     made.score[0, 1, 0], made.episode_length[0, 1, 0] = -3.5, 12
     made.score[1, 2, 1], made.episode_length[1, 2, 1] = 0.0, 4
-    statistics.report(update(3, agent_steps=120), made)
+    statistics.collect(made)
     row, episodes = statistics.row(5.0, NOBODY)
-    assert episodes == [Episode(5.0, 120, -3.5, 12), Episode(5.0, 120, 0.0, 4)]
+    assert episodes == [Episode(5.0, 12, -3.5, 12), Episode(5.0, 12, 0.0, 4)]
     assert (row["episodes"], row["score"], row["score_mean"]) == (2, 0.0, -1.75)
     assert statistics.row(6.0, NOBODY)[1] == []
 
@@ -118,14 +135,14 @@ def test_stale_rows_of_a_cut_rollout_are_not_counted() -> None:
     statistics, made = Statistics(4), batch(steps=(2, 0))
     made.score[:], made.episode_length[:] = 100.0, 9
     made.score[0, :2] = 1.0
-    statistics.report(update(), made)
+    statistics.collect(made)
     _, episodes = statistics.row(1.0, NOBODY)
     assert [episode.score for episode in episodes] == [1.0] * 4
 
 
 def test_score_mean_is_over_the_last_hundred_episodes() -> None:
     statistics = Statistics(4, scores=range(1000, 1100))
-    statistics.report(update(), ended(*range(150)))
+    statistics.collect(ended(*range(150)))
     row, _ = statistics.row(1.0, NOBODY)
     assert (row["episodes"], row["score"], row["score_mean"]) == (150, 149.0, np.mean(range(50, 150)))
 
@@ -173,6 +190,7 @@ def test_nothing_is_lost_when_many_threads_report() -> None:
         together.wait()
         for number in range(first, first + each):
             count.predictions += 3
+            statistics.collect(ended(number))
             statistics.report(update(number), ended(number))
 
     threads = [threading.Thread(target=work, args=(each * number,)) for number in range(n_threads)]
@@ -185,7 +203,7 @@ def test_nothing_is_lost_when_many_threads_report() -> None:
     row, episodes = statistics.row(2.0, NOBODY)
     scores += [episode.score for episode in episodes]
     assert sorted(scores) == list(range(n_threads * each))
-    assert row["episodes"] == n_threads * each
+    assert row["episodes"] == row["agent_steps"] == n_threads * each
     assert statistics.predictions == 3 * n_threads * each
 
 
@@ -201,6 +219,7 @@ def test_an_agents_wait_is_split_into_queue_service_and_reply() -> None:
     count.gathering, count.predicting, count.answering = 0.02, 0.08, 0.02
     made = batch(steps=(3, 2))
     made.seconds[:] = [[0.1, 0.15, 0.3], [0.0, 0.15, 0.2]]  # 5 rows in all: slot, prediction, play
+    statistics.collect(made)
     statistics.report(update(), made, TrainerTime(gathering=0.1, updating=0.3, outside=0.2))
     row, _ = statistics.row(12.0, Workers(2, 1, 2, 0, 0))
     waits = {name: row[name] for name in (

@@ -56,7 +56,7 @@ def test_a_run_leaves_a_track_for_everyone_who_worked(make_run: Callable[..., Re
                               training_batch_min=30, dynamic=False, tensorboard=False, trace=True))
     model = CheckingModel()
     reason = Service(run.settings, run, model, interruption).run()
-    run.finish(model.agent_steps, reason, "it was not waited for")
+    run.finish(reason, "it was not waited for")
     events = json.loads((run.directory / "trace.json").read_text())["traceEvents"]
     tracks = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
     assert set(tracks) == {"agent 0", "agent 1", "predictor-0", "trainer-0"}

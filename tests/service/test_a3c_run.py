@@ -90,6 +90,5 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     assert sum(rows()) == model.version == run.statistics.trainings
     # What a killed worker has pushed and not told yet is in the weights, not in the record: one rollout at most.
     assert len(updates) <= model.version <= len(updates) + 1
-    assert run.statistics.agent_steps == model.agent_steps
     assert run.statistics.predictions >= T * len(updates)
-    assert run.checkpoints.save(model).name == f"{model.agent_steps:012d}"
+    assert run.checkpoints.save(model).name == f"{run.statistics.agent_steps:012d}"

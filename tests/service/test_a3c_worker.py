@@ -25,7 +25,7 @@ from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm,
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.learner.skips import SKIPS_MAX
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import PredictionCount
+from ga3c.runs.statistics import PredictionCount, Statistics
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.counter import run_counter
 from ga3c.service.schedules import WorkersSchedule
@@ -101,8 +101,8 @@ class Worker:
         kind = PREDICT
         while kind != SUBMIT:
             kind, slot, _ = self.grant()
-        with self.world.channel.collect(1) as (slots, _):
-            assert slots == [slot]
+        with self.world.channel.collect(1) as collection:
+            assert collection.slots == [slot]
             batch = self.world.store.view(slot)
             return (self.world.learner.read_update(slot, batch)[0],
                     {name: array.copy() for name, array in batch.arrays.items()})
@@ -124,7 +124,7 @@ def world() -> Any:
 def by_the_weights_of(arrays: dict[str, np.ndarray], world: World) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
     """Predicts as a model with these weights does."""
     model = Learner(world.settings, world.spec)
-    model.restore(arrays, 0, 0)
+    model.restore(arrays, 0)
     return lambda observation: model.predict(observation)[0]
 
 
@@ -239,13 +239,13 @@ def test_one_worker_learns_what_plain_sequential_a3c_does(
     worker = made.worker(0)
     for _ in range(rollouts):
         update, facts = worker.rollout()
-    assert update is not None and update.agent_steps == rollouts * T * 2
+    assert update is not None and update.version == rollouts
     worker.model.status(made.store, AgentStatus.DRAINED)  # the last four updates are shared
     alone = settings(**changes, serial=True, steps=rollouts * T * 2)
     run = make_run(alone)
     model = Learner(alone, run.spec)
     assert run_serial(alone, run, model, interruption) == f"--steps {alone.run.steps}"
-    arrays, version, _ = model.state()
+    arrays, version = model.state()
     ours = made.learner.shared.arrays()
     assert version == made.learner.version == rollouts and ours.keys() == arrays.keys()
     assert ours["optimizer.00"] == arrays["optimizer.00"] == rollouts
@@ -311,7 +311,7 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
     sound = learner.state()[0]
     spoilt = {name: np.full_like(array, np.nan) if name == "network.00" else array for name, array in sound.items()}
     other.predict(2)  # by the weights of the beginning
-    learner.shared.restart_from(spoilt, 1, T, 0)
+    learner.shared.restart_from(spoilt, 1, 0)
     one.rollout()  # its copy is sound yet; it pulls what is not
     for _ in range(SKIPS_MAX - 1):
         assert one.rollout()[0] is None
@@ -330,17 +330,19 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
 
 def test_a_rollout_at_which_it_diverges_is_counted_as_dropped(world: Callable[..., World]) -> None:
     class Diverges:
+        shared = SimpleNamespace()
+
         def read_update(self, slot: int, batch: Batch) -> Any:
             raise Diverged("at once")
 
-    made, dropped = world(), list[int]()
+    made, statistics = world(), Statistics(1)
     worker, kind = made.worker(0), PREDICT
     while kind != SUBMIT:
         kind, *_ = worker.grant()
     with pytest.raises(Diverged):
-        run_counter(made.channel, made.store, cast(Any, Diverges()), PredictionCount(), cast(Any, None),
-                    lambda batch: dropped.append(batch.agent_steps))
-    assert dropped == [T * made.store.n_envs]
+        run_counter(made.channel, made.store, cast(Any, Diverges()), PredictionCount(), statistics, cast(Any, None))
+    statistics.drain()
+    assert statistics.dropped_steps == statistics.agent_steps == T * made.store.n_envs
 
 
 def test_a_worker_gives_signs_of_life_while_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,14 +362,14 @@ def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from
     worker = first.worker(0)
     for _ in range(3):
         worker.rollout()
-    arrays, version, agent_steps = first.learner.state()
-    assert (version, agent_steps) == (3, 3 * T)
-    second.learner.restore(arrays, version, agent_steps)
+    arrays, version = first.learner.state()
+    assert version == 3
+    second.learner.restore(arrays, version)
     again = second.learner.state()
-    assert again[1:] == (3, 3 * T) and again[0].keys() == arrays.keys()
+    assert again[1] == 3 and again[0].keys() == arrays.keys()
     assert all((again[0][name] == array).all() for name, array in arrays.items())
     update, facts = second.worker(1).rollout()
-    assert update is not None and (update.version, update.agent_steps) == (4, 4 * T)
+    assert update is not None and update.version == 4
     assert (facts["version"] == 3).all()
     value = by_the_weights_of(arrays, second)(facts["following"][0])["value"]
     np.testing.assert_allclose(facts["bootstrap_value"][0], value, atol=1e-6)

@@ -52,7 +52,7 @@ class Noting(CheckingModel):
         self.calls.append(len(observation))
         return super().predict(observation)
 
-    def update(self, batch: Batch) -> UpdateStats:
+    def update(self, batch: Batch, *clock: int) -> UpdateStats:
         digest, filled = hashlib.sha256(), batch.filled[:, :, 0]
         # It is written only where it means something; elsewhere stands what the slot had before.
         final_value = np.where(batch.truncated, batch.final_value, 0)
@@ -62,7 +62,7 @@ class Noting(CheckingModel):
                 digest.update(name.encode() + np.ascontiguousarray(array[filled] if by_step else array).tobytes())
         self.digests.append(digest.hexdigest()[:12])
         self.ages.append((self.version - batch.version)[filled])
-        return super().update(batch)
+        return super().update(batch, *clock)
 
 
 def played(settings: Settings, make_run: MakeRun, interruption: Signals, model: Any = None) -> Any:
@@ -73,7 +73,7 @@ def played(settings: Settings, make_run: MakeRun, interruption: Signals, model: 
     else:
         assert Service(settings, run, model, interruption).run() == f"--steps {settings.run.steps}"
     run.statistics.drain()
-    assert run.statistics.agent_steps == model.agent_steps >= settings.run.steps
+    assert run.statistics.agent_steps == model.trained_steps >= settings.run.steps
     return model
 
 
@@ -122,7 +122,6 @@ def test_of_a_run_that_goes_on_only_an_agent_that_is_restarted_takes_random_step
         return [(0, 0) in model.predicted[agent] for agent in sorted(model.predicted) if agent]
 
     model = Anywhere(change)
-    model.agent_steps = 100
     run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1, random_start_steps=200))
     run.statistics.agent_steps = 100
     Service(run.settings, run, model, interruption).run()
@@ -146,9 +145,9 @@ def test_an_agent_that_dies_is_done_without_and_comes_back(make_run: MakeRun, in
     rows, steps = list[int](), [0]
 
     class Counts(Noting):
-        def update(self, batch: Batch) -> UpdateStats:
+        def update(self, batch: Batch, *clock: int) -> UpdateStats:
             steps.append(batch.agent_steps)
-            return super().update(batch)
+            return super().update(batch, *clock)
 
     model = Counts(change)
     run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1))
@@ -194,10 +193,10 @@ class Refusing(Noting):
         super().__init__()
         self.asked, self.lost = 0, 0
 
-    def update(self, batch: Batch) -> Any:
+    def update(self, batch: Batch, *clock: int) -> Any:
         self.asked += 1
         if self.asked % 3 and self.asked != 10:
-            return super().update(batch)
+            return super().update(batch, *clock)
         self.lost += batch.agent_steps
         if self.asked == 10:
             raise RuntimeError("the model lost its mind")

@@ -101,7 +101,7 @@ def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_end
     assert "While stopping: ten in a row." in (run.directory / "log.txt").read_text()
     run.statistics.drain()
     submitted = sum(len(moments) - 1 for moments in model.predicted.values())
-    assert sum(failed) < run.statistics.dropped_steps == submitted - model.agent_steps
+    assert sum(failed) < run.statistics.dropped_steps == submitted - model.trained_steps
 
 
 def test_an_agent_that_delivered_and_was_dismissed_has_not_failed_in_a_row(

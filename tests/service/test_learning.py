@@ -35,11 +35,11 @@ class UntilLearned(Recorder):
 
     best = 0.0
 
-    def reached(self, agent_steps: int) -> str | None:
+    def reached(self) -> str | None:
         scores = self.statistics.recent_scores
         if len(scores) == 100 and np.mean(list(scores)) >= 0.95 * self.best:
             return "learned"
-        return super().reached(agent_steps)
+        return super().reached()
 
 
 class UntilItPlays(Recorder):
@@ -49,8 +49,8 @@ class UntilItPlays(Recorder):
     best, clean, model, _next = 0.0, "", None, 0
 
     def tick(self, *arguments: Any) -> Any:
-        if self.model.agent_steps >= self._next:
-            self._next = self.model.agent_steps + 20_000
+        if self.statistics.agent_steps >= self._next:
+            self._next = self.statistics.agent_steps + 20_000
             protocol = Protocol(20, 0, False, 20)
             with playing(self.settings.changed(**{"game": self.clean}), protocol, Limits()) as players:
                 played = play_episodes(lambda observation: self.model.predict(observation)[0], self.model.acting,
@@ -60,8 +60,8 @@ class UntilItPlays(Recorder):
 
     plays = False
 
-    def reached(self, agent_steps: int) -> str | None:
-        return "learned" if self.plays else super().reached(agent_steps)
+    def reached(self) -> str | None:
+        return "learned" if self.plays else super().reached()
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(
     class Late(Learner):
         """Trains on each batch only when a hundred more have come. Until then no update is made."""
 
-        def update(self, batch: Batch) -> UpdateStats | None:
+        def update(self, batch: Batch, *clock: int) -> UpdateStats | None:
             held.append(batch[np.ones(len(batch), np.bool_)])
             return super().update(held.popleft()) if len(held) > 100 else None
 

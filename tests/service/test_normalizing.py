@@ -160,7 +160,7 @@ def test_agents_in_processes_add_up_their_rewards_too(make_run: Callable[..., Re
     model = Learner(settings, run.spec)
     Service(settings, run, model, interruption).run()
     state = model.state()[0]
-    assert state["observation.00"] == state["return.00"] == model.agent_steps
+    assert state["observation.00"] == state["return.00"] == run.statistics.agent_steps
     assert 0 < state["return.02"] / state["return.00"] < 1 and model.skips.updates == 0
 
 

@@ -55,7 +55,7 @@ def test_what_the_same_thread_takes_for_updates_is_not_outside_the_model(monkeyp
     class Busy:
         version = min_valid_version = 0
 
-        def update(self, batch: Any) -> None:
+        def update(self, batch: Any, *clock: int) -> None:
             busy(0.3)
 
     store = Slots(SPEC, 1, 1, 2)

@@ -286,7 +286,7 @@ def test_an_episode_that_began_with_random_steps_counts_nowhere_and_those_steps_
     settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 600, "agents": 8, "random_start_steps": 50})
     run, model = make_run(settings), Playing()
     run_serial(settings, run, model, interruption)  # type: ignore[arg-type]
-    assert model.agent_steps == 600 and all(score == length * (length + 1) / 2 for score, length in model.counted)
+    assert model.trained_steps == 600 and all(score == length * (length + 1) / 2 for score, length in model.counted)
     assert model.ended - 16 <= len(model.counted) < model.ended, "one of each environment at most"
     run.statistics.drain()
     assert run.statistics.episodes == len(model.counted)

@@ -36,7 +36,7 @@ MakeRun = Callable[..., Recorder]
 def test_every_observation_comes_back_once_and_whole(
         agents: int, predictors: int, trainers: int, envs: int, make_run: MakeRun, interruption: Signals) -> None:
     def stop(updates: int) -> None:
-        if updates % 20 == 0 and model.agent_steps >= 4000 and len(model.trained) == agents * envs:
+        if updates % 20 == 0 and model.trained_steps >= 4000 and len(model.trained) == agents * envs:
             end_run()
 
     model = CheckingModel(stop)
@@ -60,13 +60,13 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
             time.sleep(0.002)  # so that most of the agents wait
             return super().predict(observation)
 
-        def update(self, batch: Batch) -> UpdateStats:
+        def update(self, batch: Batch, *clock: int) -> UpdateStats:
             for i in np.flatnonzero(batch.steps):
                 agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
                 waited[agent].append(float(batch.seconds[i, PREDICT]) / batch.steps[i])
             if len(waited) == 32 and min(map(len, waited.values())) > 20:
                 end_run()
-            return super().update(batch)
+            return super().update(batch, *clock)
 
     settings = counting(agents=32, agents_max=32, envs_per_agent=1, prediction_batch_max=4, steps=None, minutes=1)
     run = make_run(settings)

@@ -35,7 +35,7 @@ def test_others_take_the_place_of_quarantined_agents(
         if updates > end[0]:
             end_run()
         alive = {agent.number for agent in service._agents.agents if agent.alive}
-        if not stages or alive != stages[0] or model.agent_steps == 0:
+        if not stages or alive != stages[0] or model.trained_steps == 0:
             return
         del stages[0]
         if len(stages) == 2:

@@ -111,9 +111,9 @@ class SlotOwnership(RuleBasedStateMachine):
     @rule(most=st.integers(1, 3))
     def collect(self, most: int) -> None:
         until = contextlib.ExitStack()
-        slots, ended = until.enter_context(self.channel.collect(most))
-        assert 1 <= len(slots) <= most and not ended
-        self.lent.append((self.collected(slots), until))
+        collection = until.enter_context(self.channel.collect(most))
+        assert 1 <= len(collection.rollouts) <= most and not collection.over
+        self.lent.append((self.collected(collection.slots), until))
 
     @precondition(lambda self: self.lent)
     @rule(data=st.data())
@@ -125,10 +125,11 @@ class SlotOwnership(RuleBasedStateMachine):
     @rule()
     def collect_all(self) -> None:
         self.channel.dismiss_trainer()
-        ended = False
-        while not ended:
-            with self.channel.collect(2) as (slots, ended):
-                rollouts = self.collected(slots)
+        over = False
+        while not over:
+            with self.channel.collect(2) as collection:
+                over = collection.over
+                rollouts = self.collected(collection.slots)
             self.freed(rollouts)
         assert not self.submitted and self.channel.training_queue == 0
         assert self.vacant | {*self.ports, *(agent for agent, _ in self.taken())} == set(range(self.AGENTS))

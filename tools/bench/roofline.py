@@ -120,7 +120,8 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     store.gather(range(n), made, 0)
 
     def train() -> int:
-        model.update(made)
+        model.update(made, 0, 0)
+        model.publish()
         return made.agent_steps
 
     return _microseconds(train, seconds)

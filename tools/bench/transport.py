@@ -79,7 +79,7 @@ class NullLearner:
     """A model that answers at once with constants. Only one trainer may update its version."""
 
     def __init__(self) -> None:
-        self.version = self.min_valid_version = self.agent_steps = 0
+        self.version = self.min_valid_version = 0
 
     def shared(self, observation: NDArray) -> NDArray:
         """Returns the array itself, as on a processor."""
@@ -91,12 +91,14 @@ class NullLearner:
         policy = np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32)
         return {"policy": policy, "value": np.zeros(n, np.float32)}, self.version
 
-    def update(self, batch: Batch) -> Any:
-        """Counts the steps of the batch."""
+    def publish(self) -> None:
+        """Publishes nothing."""
+
+    def update(self, batch: Batch, agent_steps: int, since: int) -> Any:
+        """Counts the update."""
         from ga3c.learner.learner import UpdateStats
         self.version += 1
-        self.agent_steps += batch.agent_steps
-        return UpdateStats(self.version, self.agent_steps, batch.agent_steps, {})
+        return UpdateStats(self.version, batch.agent_steps, {})
 
 
 def null_agent(port: Port, store: Slots) -> None:
@@ -116,7 +118,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
     from ga3c.service.trainer import run_trainer
     store = Slots(SPEC, rollout_length, envs, 2 * agents, agents)
     channel, learner, statistics = Channel(store, 2), NullLearner(), Statistics(1)
-    source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)), lambda: 0, lambda batch: None)
+    source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)), cast(Learner, learner), statistics)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
     def report(update: UpdateStats, trained: Batch, spent: TrainerTime) -> None:
@@ -125,7 +127,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
         statistics.report(update, trained, spent)
 
     work = [threads.submit(run_predictor, channel, store, cast(Learner, learner), 1024, count),
-            threads.submit(run_trainer, source, cast(Learner, learner), report)]
+            threads.submit(run_trainer, source, cast(Learner, learner), statistics, report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
     with forkserver_running(EnvSettings(game="toy:catch"), 1):
@@ -139,11 +141,11 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
         time.sleep(2.0)
         server, copying = time.process_time(), gathered + count.gathering
         playing = sum(sum(player.cpu_times()[:2]) for player in players)
-        steps, began = learner.agent_steps, time.monotonic()
+        steps, began = statistics.agent_steps, time.monotonic()
         while time.monotonic() < began + seconds:
             time.sleep(1.0)
             statistics.drain()
-        steps, elapsed = learner.agent_steps - steps, time.monotonic() - began
+        steps, elapsed = statistics.agent_steps - steps, time.monotonic() - began
         if not steps:
             raise SystemExit(f"transport: no update in {seconds:g} seconds; give a smaller --batch, or more --seconds")
         return {"steps_per_second": steps / elapsed, "server_us": 1e6 * (time.process_time() - server) / steps,

@@ -37,6 +37,9 @@ class TensorFlowBackend:
         self._compiler = Compiler()
         self.device = self._compiler.device
         self._weights: Weights | None = self._variables.weights()  # None: the variables have changed since
+        if algorithm.reads_target and not self._variables.folds:
+            raise ConfigError(f"network: {settings.algorithm.network!r} keeps no snapshot of its weights, which "
+                              f"--algorithm {settings.algorithm.algorithm} needs as its target; take a built-in one")
         weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self.publish()]
         observation = tf.TensorSpec((None, *env.observation_shape), env.observation_dtype)
         self._predict, _ = self._compiler.compiled(self._acted, [observation, *weights])
@@ -47,7 +50,7 @@ class TensorFlowBackend:
                 raise ConfigError(f"algorithm: {settings.algorithm.algorithm!r} reads {name!r}, which no rollout has")
         batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
                  for array in (getattr(shown, name) for name in self._variables.reads)]
-        self._compile(settings, Signature(batch, weights))
+        self._compile(settings, Signature(batch, weights, weights if algorithm.reads_target else []))
 
     def _compile(self, settings: Settings, signature: Signature) -> None:
         """Compiles the functions that take a batch."""
@@ -106,16 +109,18 @@ class Updating(TensorFlowBackend):
 
     def _compile(self, settings: Settings, signature: Signature) -> None:
         s = settings.algorithm
+        self._reads_target = bool(signature.target)
         self._update: Update = (OneStep if s.passes == s.minibatches == 1 else Passes)(
             self._variables, self._compiler, settings, signature)
 
-    def update(self, inputs: Inputs, rates: Rates, seed: Sequence[int] = (),
+    def update(self, inputs: Inputs, rates: Rates, target: Weights = (), seed: Sequence[int] = (),
                over: Callable[[], bool] = lambda: False) -> Updated:
         """See `UpdatingBackend.update`."""
         weights = self.publish()
         self._weights = None  # if it fails, earlier minibatches have changed the variables
         with on_device(f"an update of {inputs.agent_steps} agent steps"):
-            updated, self._weights = self._update(inputs.fields, rates, weights, seed, over)
+            updated, self._weights = self._update(
+                inputs.fields, rates, weights, target if self._reads_target else (), seed, over)
         return updated
 
 

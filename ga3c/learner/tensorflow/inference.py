@@ -11,8 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Tensor
-from ga3c.algorithms.networks import build_network
-from ga3c.algorithms.normalizing import RunningMoments, normalized, scaling
+from ga3c.algorithms.networks import Bound, build_network
+from ga3c.algorithms.normalizing import RunningMoments, scaling
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import Answer
 from ga3c.learner.tensorflow.device import share_gpus
@@ -47,9 +47,7 @@ class FixedInference:
         constants = [np.asarray(array) for array in scaling(moments.now())] if moments else []
         names = tuple(algorithm.outputs(env))
 
-        def network(observation: Tensor, training: bool = False) -> Any:
-            observation = normalized(observation, *constants) if constants else observation
-            return self.network(observation, training=training)
+        network = Bound(self.network, (), constants)
 
         def act(observation: Tensor) -> dict[str, Tensor]:
             outputs = algorithm.act(network, observation)

@@ -269,7 +269,8 @@ class _Built:
 
     def _update(self, learning_rate: float) -> None:
         from ga3c.algorithms.base import Rates
-        self._backend.update(self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1), (), lambda: False)
+        self._backend.update(self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1),
+                             self._weights, (), lambda: False)
         self._weights = self._backend.publish()
 
     def _flat(self) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from ga3c.algorithms.base import Rates, Tensor
+from ga3c.algorithms.base import Loss, Rates, Tensor
 from ga3c.algorithms.networks import folded
 from ga3c.learner.backend import Gradients, Updated, Weights
 from ga3c.learner.tensorflow.compiler import Compiler
@@ -24,34 +24,46 @@ _RATES = tf.TensorSpec((len(Rates._fields),), tf.float32)
 
 
 class Signature(NamedTuple):
-    """Shapes and dtypes of an update's inputs: the `Variables.reads` of a batch, and `Weights`."""
+    """Shapes and dtypes of an update's inputs: the `Variables.reads` of a batch, `Weights`, and those of the target.
+
+    target: [] if the algorithm does not read it.
+    """
 
     batch: list[tf.TensorSpec]
     weights: list[tf.TensorSpec]
+    target: list[tf.TensorSpec]
+
+    def split(self, weights: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Splits inputs into (weights, the target's)."""
+        return weights[:len(self.weights)], weights[len(self.weights):]
 
 
 class Update(Protocol):
     """The interface of an update."""
 
-    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
+    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, target: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
-        """Makes the update, see `UpdatingBackend.update`. weights: before the update. Returns those after it, too."""
+        """Makes the update, see `UpdatingBackend.update`. weights: before the update. Returns those after it, too.
+
+        target: the target's weights, [] if the algorithm does not read them.
+        """
 
 
 class _Descent:
-    """One step down the loss of some rows. metrics: names of the metrics, known once a step was compiled."""
+    """One step down the loss of some rows. metrics, rows: names of `Loss.metrics` and `rows`, once it was compiled."""
 
     def __init__(self, variables: Variables, settings: Settings) -> None:
         self._variables, self._norms = variables, settings.run.norms
         self._max_grad_norm = settings.algorithm.max_grad_norm
         self.metrics: list[str] = []
+        self.rows: list[str] = []
 
-    def gradient(self, rows: Mapping[str, Tensor], rates: Rates, weights: Sequence[Tensor]) -> tuple[
-            Tensor, list[Tensor], Mapping[str, Tensor]]:
-        """Returns (metrics, gradients, new values of the algorithm's variables) for the loss of `rows`."""
+    def gradient(self, rows: Mapping[str, Tensor], rates: Rates, weights: Sequence[Tensor],
+                 target: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Loss]:
+        """Returns (metrics, gradients, the loss) of `rows`."""
         v = self._variables
         with tf.GradientTape() as tape:
-            loss = v.algorithm.loss(v.bound(weights), rows, rates)
+            loss = v.algorithm.loss(v.bound(weights, target), rows, rates)
         gradients = tape.gradient(loss.total, v.network.trainable_variables)
         if all(gradient is None for gradient in gradients):
             raise ConfigError("algorithm: the loss depends on no weight of the network; `network(observation, "
@@ -61,29 +73,35 @@ class _Descent:
             gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
         found = loss.metrics | {"gradient_norm": gradient_norm}
         self.metrics = list(found)
-        return tf.stack(list(found.values())), gradients, loss.state
+        self.rows = list(loss.rows)
+        return tf.stack(list(found.values())), gradients, loss
 
-    def step(self, rows: Mapping[str, Tensor], numbers: Tensor, weights: Sequence[Tensor],
-             kept: Mapping[str, Tensor]) -> Tensor:
-        """Takes the step and assigns `kept`, unless a metric is not finite. numbers: `Rates`. Returns metrics."""
+    def step(self, rows: Mapping[str, Tensor], numbers: Tensor, weights: Sequence[Tensor], target: Sequence[Tensor],
+             kept: Mapping[str, Tensor]) -> list[Tensor]:
+        """Takes the step and assigns `kept`, unless a metric is not finite. numbers: `Rates`.
+
+        Returns the metrics, then `Loss.rows`.
+        """
         v, variables, rates = self._variables, self._variables.network.trainable_variables, Rates(*tf.unstack(numbers))
-        metrics, gradients, state = self.gradient(rows, rates, weights)
+        metrics, gradients, loss = self.gradient(rows, rates, weights, target)
 
         def apply() -> Tensor:
             v.optimizer.learning_rate.assign(rates.learning_rate)
             v.optimizer.apply(gradients, variables)
-            v.assign_state({**state, **kept})
+            v.assign_state({**loss.state, **kept})
             return tf.constant(True)
 
         before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
         # The norm covers every gradient: if one is not finite, neither weights nor optimizer change.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
+        about_rows = list(loss.rows.values())
         if not before:
-            return metrics
+            return [metrics, *about_rows]
         # The step is measured as a difference, since each optimizer has its own formula.
         steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
         self.metrics += ["weight_norm", "step_norm"]
-        return tf.concat([metrics, [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]], axis=0)
+        norms = [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]
+        return [tf.concat([metrics, norms], axis=0), *about_rows]
 
     def named(self, metrics: NDArray) -> dict[str, float]:
         """Returns the metrics by name."""
@@ -95,19 +113,24 @@ class OneStep:
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
-        self._update, _ = compiler.compiled(self._updated, [*signature.batch, _RATES, *signature.weights])
+        self._signature = signature
+        self._update, _ = compiler.compiled(
+            self._updated, [*signature.batch, _RATES, *signature.weights, *signature.target])
 
-    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
+    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, target: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
-        metrics, *weights = self._update(*inputs, tf.constant(rates, tf.float32), *weights)
-        return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}), weights
+        metrics, *rest = self._update(*inputs, tf.constant(rates, tf.float32), *weights, *target)
+        n = len(self._descent.rows)
+        rows = {name: numbers.numpy() for name, numbers in zip(self._descent.rows, rest[:n], strict=True)}
+        return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}, rows=rows), rest[n:]
 
     def _updated(self, *inputs: Tensor) -> list[Tensor]:
-        """Inputs: `reads` of a batch, rates, weights. Returns metrics and weights."""
+        """Inputs: `reads` of a batch, rates, weights, the target's. Returns metrics, `Loss.rows`, weights."""
         n = len(self._variables.reads)
-        prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
-        return [self._descent.step(prepared.rows, inputs[n], weights, kept), *self._variables.folded()]
+        weights, target = self._signature.split(inputs[n + 1:])
+        prepared, weights, kept = self._variables.prepared(inputs[:n], weights, target)
+        return [*self._descent.step(prepared.rows, inputs[n], weights, target, kept), *self._variables.folded()]
 
 
 class Passes:
@@ -117,23 +140,29 @@ class Passes:
         self._variables, self._descent = variables, _Descent(variables, settings)
         self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
         self._rows, self._kept = list[str](), list[str]()  # names of outputs of `_prepared`, set when it is compiled
-        self._prepare, outputs = compiler.compiled(self._prepared, [*signature.batch, *signature.weights])
+        self._signature = signature
+        self._prepare, outputs = compiler.compiled(
+            self._prepared, [*signature.batch, *signature.weights, *signature.target])
         rows = [tf.TensorSpec((None, *row.shape[1:]), row.dtype) for row in outputs[:len(self._rows)]]
         self._step, _ = compiler.compiled(
-            self._stepped, [*rows, tf.TensorSpec((None,), tf.int32), _RATES, *signature.weights])
+            self._stepped, [*rows, tf.TensorSpec((None,), tf.int32), _RATES, *signature.weights, *signature.target])
 
-    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
+    def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, target: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
         numbers, n, shuffle = tf.constant(rates, tf.float32), len(self._rows), np.random.default_rng(seed)
-        prepared, found = self._prepare(*inputs, *weights), list[NDArray]()
+        prepared, found = self._prepare(*inputs, *weights, *target), list[NDArray]()
         rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
         kept, weights = rest[:len(self._kept)], rest[len(self._kept):]
         parts = min(max(1, round(self._minibatches * len(usable) / rows[0].shape[0])), len(usable))
+        about_rows = {name: np.full(rows[0].shape[0], np.nan, np.float32) for name in self._descent.rows}
         for number in range(self._passes * parts):
             if number % parts == 0:
                 minibatches = np.array_split(shuffle.permutation(usable) if parts > 1 else usable, parts)
-            metrics, *weights = self._step(*rows, tf.constant(minibatches[number % parts]), numbers, *weights)
+            picked = minibatches[number % parts]
+            metrics, *weights = self._step(*rows, tf.constant(picked), numbers, *weights, *target)
+            for values in about_rows.values():
+                values[picked] = weights.pop(0).numpy()
             found.append(metrics.numpy())
             if over():
                 break
@@ -142,28 +171,30 @@ class Passes:
             return Updated(self._descent.named(found[0])), self._variables.weights()
         self._variables.assign_state(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
-        return Updated(metrics, len(found) - len(finite), len(found)), self._variables.weights()
+        return Updated(metrics, len(found) - len(finite), len(found), about_rows), self._variables.weights()
 
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
-        """Inputs: `reads` of a batch, weights.
+        """Inputs: `reads` of a batch, weights, the target's.
 
         Returns the `_rows`; the indices of rows with a filled step; new values of the variables `_kept`; weights.
         """
         n = len(self._variables.reads)
-        prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n:])
+        prepared, weights, kept = self._variables.prepared(inputs[:n], *self._signature.split(inputs[n:]))
         self._rows, self._kept = list(prepared.rows), list(kept)
         filled = prepared.rows["filled"]
         usable = tf.where(tf.reduce_any(tf.reshape(filled, (tf.shape(filled)[0], -1)), axis=1))[:, 0]
         return [*prepared.rows.values(), tf.cast(usable, tf.int32), *kept.values(), *weights]
 
     def _stepped(self, *inputs: Tensor) -> list[Tensor]:
-        """Trains on one minibatch. Inputs: `_rows`, indices of its rows, rates, weights. Returns metrics and weights.
+        """Trains on one minibatch. Inputs: `_rows`, indices of its rows, rates, weights, the target's.
+
+        Returns metrics, `Loss.rows`, weights.
         """
         n = len(self._rows)
         rows = {name: tf.gather(row, inputs[n]) for name, row in zip(self._rows, inputs[:n], strict=True)}
-        weights = inputs[n + 2:]
-        metrics, now = self._descent.step(rows, inputs[n + 1], weights, {}), folded(self._variables.network)
-        return [metrics, *now, *weights[len(now):]]  # the scaling of observations stays as prepared
+        weights, target = self._signature.split(inputs[n + 2:])
+        measured, now = self._descent.step(rows, inputs[n + 1], weights, target, {}), folded(self._variables.network)
+        return [*measured, *now, *weights[len(now):]]  # the scaling of observations stays as prepared
 
 
 class GradientsOf:
@@ -190,8 +221,8 @@ class GradientsOf:
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
         rates = Rates(*tf.unstack(inputs[n]))
-        metrics, gradients, state = self._descent.gradient(prepared.rows, rates, weights)
-        kept |= {**state, **self._variables.untrained_state()}  # the forward pass may have changed them
+        metrics, gradients, loss = self._descent.gradient(prepared.rows, rates, weights, ())
+        kept |= {**loss.state, **self._variables.untrained_state()}  # the forward pass may have changed them
         self._kept = list(kept)
         whole = [tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
                  for gradient, variable in zip(gradients, self._variables.network.trainable_variables, strict=True)]

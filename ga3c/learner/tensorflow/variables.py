@@ -12,7 +12,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Prepared, Tensor
-from ga3c.algorithms.networks import Bound, build_network, folded
+from ga3c.algorithms.networks import Bound, HeadedNetwork, build_network, folded
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import Weights
@@ -55,16 +55,21 @@ class Variables:
         """Returns `Weights` of the variables as they are now."""
         return [*folded(self.network), *(scaling(self._observations.now()) if self._observations else ())]
 
+    @property
+    def folds(self) -> bool:
+        """Whether `Weights` hold the network's. Those of a user's network do not: it is called with its variables."""
+        return isinstance(self.network, HeadedNetwork)
+
     def _taken(self, arrays: Mapping[str, Tensor]) -> list[Tensor]:
         self.assign(arrays)
         return self.folded()
 
-    def bound(self, weights: Sequence[Tensor]) -> Bound:
-        """Returns the network with these `Weights`."""
+    def bound(self, weights: Sequence[Tensor], target: Sequence[Tensor] = ()) -> Bound:
+        """Returns the network with these `Weights`, and with those of the target, if any."""
         n = len(weights) - (2 if self._observations else 0)
-        return Bound(self.network, weights[:n], weights[n:])
+        return Bound(self.network, weights[:n], weights[n:], self.bound(target) if target else None)
 
-    def prepared(self, reads: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[
+    def prepared(self, reads: Sequence[Tensor], weights: Sequence[Tensor], target: Sequence[Tensor] = ()) -> tuple[
             Prepared, Sequence[Tensor], dict[str, Tensor]]:
         """Returns (what the algorithm prepares from a batch, weights for the update, new values of variables by name).
 
@@ -80,7 +85,7 @@ class Variables:
             sums = merged(self._rewards.now(), batch["discounted_reward"], batch["filled"])
             batch = batch | {"reward": batch["reward"] * inverse_deviation(sums)}
             moments += sums
-        found = self.algorithm.prepare(self.bound(weights), batch)
+        found = self.algorithm.prepare(self.bound(weights, target), batch)
         return found, weights, {**found.state, **dict(zip(self._moments(), moments, strict=True))}
 
     def assign_state(self, values: Mapping[str, Tensor]) -> None:

@@ -26,7 +26,7 @@ Stopping takes five steps:
     (e) All pipes are closed.
 
 The main thread alone handles failures, by the rules of `workers.py` and `divergence.py`. What each thread waits for is
-in docs/architecture.md, every fault and its answer in docs/troubleshooting.md.
+in docs/architecture.md, what a user sees of a fault in docs/troubleshooting.md.
 
 If no rule helps, `Service.run` raises an exception. The command turns it into a checkpoint and an exit code.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -30,6 +31,10 @@ def echoes(caller: Caller, *arguments: Any) -> int:
             return 3
 
 
+def ends(caller: Caller, *arguments: Any) -> None:
+    """Says nothing."""
+
+
 def says(caller: Caller, *messages: Any) -> None:
     for message in messages:
         caller.send(message)
@@ -53,11 +58,11 @@ def kills_itself(caller: Caller, *arguments: Any) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def raises(caller: Caller) -> None:
+def raises(caller: Caller, *arguments: Any) -> None:
     raise RuntimeError("of our own code")
 
 
-def closes_its_pipe(caller: Caller) -> None:
+def closes_its_pipe(caller: Caller, *arguments: Any) -> None:
     os.closerange(3, 256)
     time.sleep(600)
 
@@ -88,7 +93,7 @@ def prints(caller: Caller) -> None:
     print("complained", file=sys.stderr)
 
 
-def leaves_a_thread(caller: Caller) -> int:
+def leaves_a_thread(caller: Caller, *arguments: Any) -> int:
     threading.Thread(target=time.sleep, args=(600,)).start()
     return 4
 
@@ -122,6 +127,31 @@ def attempts(caller: Caller, name: str, tracebacks: bool) -> None:
         "succeeds": lambda: 7, "divides": lambda: 1 / 0, "exits": exits_by_system_exit, "mistaken": mistaken}
     caller.tracebacks = tracebacks
     caller.send(caller.attempt("it failed", works[name]))
+
+
+# ------------------------------------------------------------------------------------------------ evaluations
+
+REPORT = {"checkpoint": "run/checkpoints/000000000010", "mean": 1.5}
+
+
+def reports(caller: Caller, *arguments: Any) -> None:
+    caller.send((json.dumps(REPORT), b"GIF8"))
+
+
+def reports_among_prints(caller: Caller, *arguments: Any) -> None:
+    print("x" * 2**20)
+    reports(caller)
+    print("y" * 2**20, file=sys.stderr)
+
+
+def reports_what_it_was_given(caller: Caller, arguments: list[str], nice: int, filmed: bool) -> None:
+    caller.send((json.dumps({"arguments": arguments, "nice": nice, "filmed": filmed,
+                             "gpu": os.environ["CUDA_VISIBLE_DEVICES"]}), b""))
+
+
+def complains(caller: Caller, *arguments: Any) -> int:
+    print("ga3c-eval: it is damaged", file=sys.stderr)
+    return 5
 
 
 # ------------------------------------------------------------------------------------------------ kernels

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.envs.child_process import ChildEnded, ChildProcess
 from ga3c.runs import reader as record
 from ga3c.runs.directory import new_directory
 from ga3c.settings.files import configured, require, to_yaml
@@ -98,7 +99,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
                 file = Path(aside) / "config.yaml"
                 file.write_text(to_yaml(config.changed(run_dir=str(directory))), encoding="utf-8")
                 arguments = ["--config", str(file)]
-            _run("train", arguments, (lambda line: None) if quiet else _print)
+            _run(arguments, (lambda line: None) if quiet else _print)
         except BaseException:
             if made is not None:
                 with contextlib.suppress(OSError):  # not ours if it is not empty
@@ -117,14 +118,17 @@ def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0
 
     The same arguments give the same scores. Raises ConfigError, CommandFailed.
     """
-    arguments = [os.fspath(where), "--no-record", f"--episodes={episodes}", f"--seed={seed}",
+    arguments = [os.fspath(where), f"--episodes={episodes}", f"--seed={seed}",
                  f"--envs={envs}", *(["--greedy"] if greedy else []),
                  *([] if sticky_actions is None else [f"--sticky-actions={sticky_actions}"])]
-    with tempfile.TemporaryFile() as report:
-        _run("evaluate", [*arguments, f"--report={report.fileno()}"], lambda line: None, report.fileno())
-        report.seek(0)
-        scores: dict[str, Any] = json.load(report)
-    return scores
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        with ChildProcess("ga3c.commands.evaluate:report_to", arguments, output=errors.fileno()) as child:
+            try:
+                written, _ = child.receive()
+            except ChildEnded as error:
+                raise _failure(error.code, errors) from None
+    report: dict[str, Any] = json.loads(written)
+    return report
 
 
 def _print(line: str) -> None:
@@ -142,18 +146,19 @@ def _flags(settings: dict[str, Any]) -> list[str]:
     return [spelled(name, value) for name, value in settings.items()]
 
 
-def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], *descriptors: int) -> None:
-    """Runs a command in its own process, which inherits `descriptors`, and passes its lines to `show`.
+def _run(arguments: Sequence[str], show: Callable[[str], object]) -> None:
+    """Runs `ga3c-train` in its own process, and passes its lines to `show`.
 
-    If this process is killed, the command gets SIGTERM. Raises ConfigError, CommandFailed; KeyboardInterrupt after two
-    interrupts, or after one unless `train` then ends normally.
+    It is no `ChildProcess`, because it stands in the foreground: signals of the terminal reach it, too, and if this
+    process is killed, it gets SIGTERM and ends with a checkpoint. Raises ConfigError, CommandFailed; KeyboardInterrupt
+    after two interrupts, or after one unless it then ends normally.
     """
     environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
-    launch = f"from ga3c.commands.launch import launch; launch({command!r}, with_caller=True)"
+    launch = "from ga3c.commands.launch import launch; launch('train', with_caller=True)"
     program = [sys.executable, "-P", "-c", launch, *arguments]
     with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
           subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                           errors="backslashreplace", env=environment, pass_fds=descriptors) as process):
+                           errors="backslashreplace", env=environment) as process):
         assert process.stdout is not None
         interrupted = False
         try:
@@ -172,12 +177,15 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
         except BaseException:
             process.kill()
             raise
-        errors.seek(0)
-        said = errors.read().strip().splitlines()
-    if interrupted and (code < 0 or command != "train"):
-        raise KeyboardInterrupt
-    message = said[-1].partition(": ")[2] or said[-1] if said else ""
-    if code == 2:
-        raise ConfigError(message)
-    if code not in ((0, 130, 143) if command == "train" else (0,)):
-        raise CommandFailed(f"ended with exit code {code}: {message}")
+        if interrupted and code < 0:
+            raise KeyboardInterrupt
+        if code not in (0, 130, 143):
+            raise _failure(code, errors)
+
+
+def _failure(code: int | None, errors: IO[str]) -> Exception:
+    """Returns the exception for a command that ended with this exit code. Its message is the last line of `errors`."""
+    errors.seek(0)
+    lines = errors.read().strip().splitlines()
+    message = lines[-1].partition(": ")[2] or lines[-1] if lines else ""
+    return ConfigError(message) if code == 2 else CommandFailed(f"ended with exit code {code}: {message}")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.learner import backend
@@ -22,6 +20,8 @@ from ga3c.settings.messages import ConfigError, flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from ga3c.envs.child_process import Caller
+    from ga3c.evaluation.policy import Trained
 
 CLIP_FRAMES = 300        # most observations in the video of an evaluation during training
 PROGRESS_SECONDS = 30.0  # between two lines of progress without a terminal
@@ -37,9 +37,45 @@ def evaluate(argv: Sequence[str]) -> int:
     return guarded("ga3c-eval", lambda: _evaluate(parser().parse_args(argv)))
 
 
+def report_to(caller: Caller, argv: Sequence[str], nice: int | None = None, filmed: bool = False) -> int:
+    """Plays as `ga3c-eval` does, in a child process. Sends the report as JSON, and a GIF, b"" if there is none.
+
+    nice: of an evaluation during training, which has one process. None: it may use all cores. Returns the exit code.
+    """
+    def work() -> int:
+        _, report, video = _played(parser().parse_args(argv), nice is not None, filmed)
+        caller.send((json.dumps(report), video))
+        return 0
+
+    if nice is not None:
+        os.nice(nice)
+        be_killed_first()
+    return guarded("ga3c-eval", work)
+
+
 def _evaluate(options: argparse.Namespace) -> int:
-    if options.background is not None:
-        _stay_in_the_background(options.background)
+    trained, report, _ = _played(options)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        from rich.console import Console
+        from ga3c.evaluation.scores import table
+        Console(highlight=False).print(table(report), soft_wrap=True)
+    if options.record:
+        from ga3c.evaluation.scores import record
+        try:
+            record(trained, report)
+        except OSError as error:  # a run of another user may be read-only
+            print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
+    return 0
+
+
+def _played(options: argparse.Namespace, background: bool = False,
+            filmed: bool = False) -> tuple[Trained, dict[str, Any], bytes]:
+    """Returns what played, the report and, if `filmed`, the beginning of the first episode as GIF, else b"".
+
+    In the background it plays in one process and says nothing meanwhile.
+    """
     from ga3c.envs.atari_games import atari_game_of, atari_id
     from ga3c.envs.factory import runs_user_code
     from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
@@ -57,7 +93,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.changed(noop_max=noops, sticky_actions=sticky, serial=True)
-    several = options.background is None and (atari_id(settings.env.game) is not None or runs_user_code(settings))
+    several = not background and (atari_id(settings.env.game) is not None or runs_user_code(settings))
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     limits = Limits(options.max_steps, options.max_minutes)
     log = None if trained.run is None else str(trained.run / "log.txt")
@@ -66,7 +102,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     with playing(settings, protocol, limits, usable_cores() if several else 1, log) as players:
         backend.prepare(options.verbose)
         with quiet(options.verbose):
-            from ga3c.evaluation.scores import record, report, table
+            from ga3c.evaluation.scores import report
             backend.start(settings)
         spec = players.spec
         # A user's network may print, and standard output must hold the JSON report only.
@@ -75,33 +111,20 @@ def _evaluate(options: argparse.Namespace) -> int:
         pictures = len(spec.observation_shape) == 3 and spec.observation_dtype == "uint8"
 
         def watch(observation: NDArray) -> None:
-            if options.video and pictures and len(seen) < CLIP_FRAMES:
+            if filmed and pictures and len(seen) < CLIP_FRAMES:
                 seen.append(observation.copy())
 
-        with _progress(protocol.episodes, options.background is None) as on_turn:
+        with _progress(protocol.episodes, not background) as on_turn:
             played = play_episodes(policy.predict, policy.acting, players, protocol, on_turn, watch)
-    scores = report(trained, spec, settings, protocol, limits, played)
+    video = b""
     if seen:
         from ga3c.evaluation.video import clip
         rate = 60 / spec.frames_per_step if atari_id(settings.env.game) else 10.0
         try:
-            scores["video"] = base64.b64encode(clip(seen, rate)).decode()
+            video = clip(seen, rate)
         except Exception as error:  # the scores are valid without a video
             print(f"ga3c-eval: no video: {' '.join(str(error).split())}", file=sys.stderr)
-    if options.report is not None:
-        with open(options.report, "w", encoding="utf-8") as file:
-            json.dump(scores, file)
-    elif options.json:
-        print(json.dumps(scores))
-    else:
-        from rich.console import Console
-        Console(highlight=False).print(table(scores), soft_wrap=True)
-    if options.record:
-        try:
-            record(trained, scores)
-        except OSError as error:  # a run of another user may be read-only
-            print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
-    return 0
+    return trained, report(trained, spec, settings, protocol, limits, played), video
 
 
 @contextlib.contextmanager
@@ -127,18 +150,6 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
                       f"played {turns:,} agent steps", file=sys.stderr, flush=True)
 
         yield on_turn
-
-
-def _stay_in_the_background(nice: int) -> None:
-    """Prepares an evaluation during training: sets the niceness, and ends the process when its parent ends."""
-    os.nice(nice)
-    be_killed_first()
-
-    def end_with_parent() -> None:
-        os.read(0, 1)  # standard input is a socket to the parent: end of file when the parent ends
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -171,7 +182,4 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--no-record", action="store_false", dest="record",
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    made.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these three: see background.py
-    made.add_argument("--report", type=int, help=argparse.SUPPRESS)  # a descriptor that gets what --json prints
-    made.add_argument("--video", action="store_true", help=argparse.SUPPRESS)
     return made

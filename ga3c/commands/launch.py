@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from functools import partial
 from importlib import import_module
 
@@ -19,20 +18,16 @@ def launch(command: str, with_caller: bool = False) -> None:
     SIGTERM.
     """
     if with_caller:
+        from ga3c.envs.process_group import signal_when_closed
         lifeline = os.dup(0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # games find an empty standard input
-        threading.Thread(target=_end_with_caller, args=(lifeline,), name="end-with-caller", daemon=True).start()
+        signal_when_closed(lifeline, signal.SIGTERM, os.getpid())
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = import_module(f"ga3c.commands.{command}")
     signal.signal(signal.SIGINT, before)
     module.main()
-
-
-def _end_with_caller(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 train, evaluate, top, plot, play, doctor, export, track = (partial(launch, name) for name in (

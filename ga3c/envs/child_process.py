@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import math
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -24,7 +25,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output
-from ga3c.envs.process_group import how_it_ended, kill_group, kill_group_when_closed
+from ga3c.envs.process_group import how_it_ended, kill_group, signal_when_closed
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
@@ -220,7 +221,7 @@ def main() -> None:
     (module, _, name), descriptor = sys.argv[1].partition(":"), int(sys.argv[2])
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    kill_group_when_closed(lifeline)
+    signal_when_closed(lifeline, signal.SIGKILL, -os.getpid())
     os.set_inheritable(descriptor, False)  # programs that users' code starts need not have it
     drop_unwritable_output()
     function = getattr(importlib.import_module(module), name)

@@ -22,16 +22,19 @@ def lead_group() -> None:
     assert parent is not None
     multiprocessing.set_start_method(None, force=True)  # the default
     os.setpgid(0, 0)
-    kill_group_when_closed(parent.sentinel)
+    signal_when_closed(parent.sentinel, signal.SIGKILL, -os.getpid())
 
 
-def kill_group_when_closed(lifeline: int) -> None:
-    """Makes the kernel kill this process's group when `lifeline` closes, a pipe that carries nothing until then."""
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # negative: the group
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+def signal_when_closed(lifeline: int, number: int, whom: int) -> None:
+    """Makes the kernel send a signal when `lifeline` closes, a pipe that carries nothing until then.
+
+    whom: a process id; a negative one is that of a group.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, whom)
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, number)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if wait([lifeline], 0):  # already closed, so no signal comes
-        os.killpg(0, signal.SIGKILL)
+        os.kill(whom, number)
 
 
 def kill_group(pid: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from multiprocessing.connection import wait
 from pathlib import Path
-from socket import socket
+from typing import Any
 
 from ga3c.evaluation.background import Evaluator
 from ga3c.learner import checkpoint
@@ -35,8 +35,8 @@ class Evaluations:
         self._saving = False                 # the checkpoint to evaluate is being written
 
     @property
-    def sentinels(self) -> list[socket | int]:
-        """For `multiprocessing.connection.wait`: ready once an evaluation has ended; `tick` is then due."""
+    def sentinels(self) -> list[Any]:
+        """For `multiprocessing.connection.wait`: ready once an evaluation may have ended; `tick` is then due."""
         return self.evaluator.sentinels
 
     def tick(self, model: Model) -> None:

@@ -93,7 +93,7 @@ def evaluation(each: Started) -> list[psutil.Process]:
     found = []
     for process in each.group():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "--background" in process.cmdline():
+            if "ga3c.commands.evaluate:report_to" in process.cmdline():
                 found.append(process)
     return found
 

@@ -189,7 +189,7 @@ def test_settings_become_the_flags_that_mean_them() -> None:
 
 def test_settings_of_a_resume_are_checked_against_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(api, "_run", lambda command, arguments, show: asked.append(arguments))
+    monkeypatch.setattr(api, "_run", lambda arguments, show: asked.append(arguments))
     ga3c.train(resume="run", local_updates=3)  # which the algorithm of the defaults does not go with
     assert asked == [["--resume", "run", "--local-updates=3"]]
     with pytest.raises(ConfigError, match="gamma: 2 is not allowed"):

@@ -113,14 +113,15 @@ def test_without_a_terminal_lines_say_how_far_it_is(
 
 def test_an_evaluation_in_the_background_films_what_has_pictures(tmp_path: Path) -> None:
     make_trained(tmp_path / "run", configured(game="Pong"))
-    made = Evaluator(0)
+    made, outcome = Evaluator(0), None
     try:
         made.start(tmp_path / "run/checkpoints/000000000010", 1, 7, video=True)
-        assert wait(made.sentinels, 200)
-        outcome = made.collect()
+        while outcome is None:
+            assert wait(made.sentinels, 200)
+            outcome = made.collect()
     finally:
         made.stop()
-    assert outcome is not None and outcome.report is not None, outcome
+    assert outcome.report is not None, outcome
     with Image.open(BytesIO(outcome.video)) as film:
         assert getattr(film, "n_frames", 1) > 50
 

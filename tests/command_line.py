@@ -29,7 +29,7 @@ def train(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", "from ga3c.commands.evaluate import main; main()", *arguments],
+    return subprocess.run([sys.executable, "-c", "from ga3c.commands.launch import evaluate; evaluate()", *arguments],
                           capture_output=True, text=True, timeout=200, check=False)
 
 

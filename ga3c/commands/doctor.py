@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.commands.entry import guarded, quiet, run_command
+from ga3c.commands.entry import guarded, quiet
 from ga3c.learner import backend
 from ga3c.service.resources import Finding, preflight, raise_limits
 from ga3c.settings.files import configured
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from ga3c.envs.child_process import Caller
 
 START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
-
-
-def main() -> NoReturn:
-    """`ga3c-doctor`: examines this machine; see `--help`."""
-    run_command(doctor)
 
 
 def doctor(argv: Sequence[str]) -> int:

@@ -9,9 +9,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
+from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet
 from ga3c.learner import backend
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
 CLIP_FRAMES = 300        # most observations in the video of an evaluation during training
 PROGRESS_SECONDS = 30.0  # between two lines of progress without a terminal
-
-
-def main() -> NoReturn:
-    """`ga3c-eval`: plays episodes with a trained policy; see `--help`."""
-    run_command(evaluate)
 
 
 def evaluate(argv: Sequence[str]) -> int:

@@ -23,11 +23,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
+from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet
 from ga3c.learner import backend
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
@@ -45,11 +45,6 @@ _OBSERVATIONS = 64  # played for the comparison
 
 class ExportDiffers(Exception):
     """An exported model gives other outputs than its policy."""
-
-
-def main() -> NoReturn:
-    """`ga3c-export`: exports a trained policy; see `--help`."""
-    run_command(export)
 
 
 def export(argv: Sequence[str]) -> int:

@@ -25,9 +25,10 @@ def launch(command: str, with_caller: bool = False) -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ga3c.commands.entry import run_command
     module = import_module(f"ga3c.commands.{command}")
     signal.signal(signal.SIGINT, before)
-    module.main()
+    run_command(getattr(module, command))
 
 
 train, evaluate, top, plot, play, doctor, export, track = (partial(launch, name) for name in (

@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import code_after, fail, guarded, print_skipped_checkpoints, quiet, run_command
+from ga3c.commands.entry import code_after, fail, guarded, print_skipped_checkpoints, quiet
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.learner import backend
@@ -21,11 +21,6 @@ from ga3c.settings.messages import ConfigError
 
 if TYPE_CHECKING:
     from ga3c.envs.base import EnvSpec
-
-
-def main() -> NoReturn:
-    """`ga3c-play`: shows how a trained agent plays; see `--help`."""
-    run_command(play)
 
 
 def play(argv: Sequence[str]) -> int:

@@ -7,18 +7,12 @@ import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from ga3c.commands.entry import guarded, run_command
+from ga3c.commands.entry import guarded
 from ga3c.runs.figures import PANELS, STYLE, SUFFIXES, figure_of, grouped
 from ga3c.settings.flags import Parser, number, output_file
 
 _OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
-
-
-def main() -> NoReturn:
-    """`ga3c-plot`: draws runs; see `--help`."""
-    run_command(plot)
 
 
 def plot(argv: Sequence[str]) -> int:

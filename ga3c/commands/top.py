@@ -16,9 +16,9 @@ import time
 import tty
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ga3c.commands.entry import guarded, run_command
+from ga3c.commands.entry import guarded
 from ga3c.learner.checkpoint import saved
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
@@ -29,11 +29,6 @@ from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 SILENT = 10.0   # seconds without a row after which a run counts as silent; a run writes one row every second
 GIVEN_UP = 600.0  # seconds without a row after which the command ends, if no key can end it
 PAUSE = 1.0     # seconds between two reads of the files
-
-
-def main() -> NoReturn:
-    """`ga3c-top`: shows a run; see `--help`."""
-    run_command(top)
 
 
 def top(argv: Sequence[str]) -> int:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from ga3c.commands.entry import guarded, run_command
+from ga3c.commands.entry import guarded
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError
@@ -98,11 +98,6 @@ TRACKERS: dict[str, Callable[[str, str, dict[str, Any], str | None], Tracker]] =
     "trackio": lambda *about: _LikeWandb("trackio", *about),
     "wandb": lambda *about: _LikeWandb("wandb", *about),
 }
-
-
-def main() -> NoReturn:
-    """`ga3c-track`: sends a run's record to a tracker; see `--help`."""
-    run_command(track)
 
 
 def track(argv: Sequence[str]) -> int:

@@ -10,9 +10,9 @@ import sys
 import traceback
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from ga3c.commands.entry import fail, guarded, quiet, run_command
+from ga3c.commands.entry import fail, guarded, quiet
 from ga3c.envs.containment import described
 from ga3c.learner.checkpoint import clean, saved, set_aside_after
 from ga3c.learner import backend
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 _NOT_WAITED_FOR = "it was not waited for"
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
-
-
-def main() -> NoReturn:
-    """`ga3c-train`: trains an agent; see `--help`."""
-    run_command(train)
 
 
 def train(argv: Sequence[str]) -> int:

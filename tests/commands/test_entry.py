@@ -97,7 +97,7 @@ def test_a_run_in_a_directory_that_is_no_text_goes_on(tmp_path: Path, monkeypatc
     starts = [event for event in events(run) if event["event"] == "start"]
     assert [NOT_TEXT in event["command"] for event in starts] == [True, True]
     for command, arguments in (("top", ["--once"]), ("plot", ["-o", f"{NOT_TEXT}.png"])):
-        program = f"from ga3c.commands.{command} import main; main()"
+        program = f"from ga3c.commands.launch import {command}; {command}()"
         done = subprocess.run([sys.executable, "-c", program, NOT_TEXT, *arguments], capture_output=True, timeout=100,
                               check=False)
         assert done.returncode == 0 and b"\xff [bold]'s" in done.stdout, done

@@ -152,7 +152,7 @@ def test_a_signal_ends_it_with_all_that_a_game_has_started(run: Callable[..., Pa
     temporary.mkdir()
     # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
     program = ("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-               "from ga3c.commands import evaluate\nevaluate.PROGRESS_SECONDS = 0.1\nevaluate.main()")
+               "from ga3c.commands import evaluate, launch\nevaluate.PROGRESS_SECONDS = 0.1\nlaunch.evaluate()")
     with subprocess.Popen([sys.executable, "-c", program, "run", "--episodes", "1"], stderr=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)),
                                "TMPDIR": str(temporary)}) as evaluating:

@@ -25,7 +25,7 @@ from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
-PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
+PLAY = [sys.executable, "-c", "from ga3c.commands.launch import play; play()"]
 
 
 def uniform(actions: int):

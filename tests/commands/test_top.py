@@ -20,7 +20,7 @@ import pyte
 import pytest
 from rows import ROW, rows
 
-TOP = [sys.executable, "-c", "from ga3c.commands.top import main; main()"]
+TOP = [sys.executable, "-c", "from ga3c.commands.launch import top; top()"]
 BUSY = {"cpu_agents": 1.5, "cpu_server": 0.4, "cpu_machine": 1.98, "wait_ms": 5.0, "slot_wait_ms": 0.5, "play_ms": 1.5,
         "queue_ms": 2.0, "service_ms": 2.0, "reply_ms": 1.0, "predict_ms": 1.5, "predictor_busy": 0.5,
         "trainer_busy": 0.5, "gather_ms": 2.0, "update_ms": 20.0}
@@ -166,9 +166,9 @@ def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[.
 def test_an_interrupt_of_the_first_panel_leaves_the_cursor(run: Written) -> None:
     for row in rows(5):
         run.row(row)
-    program = ("from rich.live import Live\nfrom ga3c.commands.top import main\n"
+    program = ("from rich.live import Live\nfrom ga3c.commands.launch import top\n"
                "def interrupted(live):\n    raise KeyboardInterrupt\n"
-               "Live.refresh = interrupted\nmain()")
+               "Live.refresh = interrupted\ntop()")
     terminal = Terminal([sys.executable, "-c", program, str(run.path)])
     assert terminal.finish() == 130 and not terminal.screen.cursor.hidden
 

@@ -127,7 +127,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[d
 
 
 def start(run: Path) -> subprocess.Popen[str]:
-    program = "from ga3c.commands.track import main; main()"
+    program = "from ga3c.commands.launch import track; track()"
     return subprocess.Popen([sys.executable, "-c", program, str(run), "--to", "wandb"],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -46,7 +46,7 @@ def test_a_file_beside_the_game_does_not_stand_in_for_a_module(tmp_path: Path, h
     for name in ("queue", "logging", "random", "gymnasium", *(["types"] if started == "ga3c-train" else [])):
         (here / f"{name}.py").write_text(f"raise SystemExit('the user has {name}')\n")
     script = tmp_path / "ga3c-train"
-    script.write_text("from ga3c.commands.train import main\nif __name__ == '__main__':\n    main()\n")
+    script.write_text("from ga3c.commands.launch import train\nif __name__ == '__main__':\n    train()\n")
     command = [sys.executable, str(script)] if started == "ga3c-train" else TRAIN
     done = subprocess.run([*command, *ON_CORRIDOR, "--steps", "1000", "--evaluation-minutes", "1",
                            "--evaluation-episodes", "1"], capture_output=True, text=True, timeout=200, check=False)

@@ -35,7 +35,7 @@ def here(user_directory: Path) -> Path:
 
 
 def command(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    program = f"from ga3c.commands.{module} import main; main()"
+    program = f"from ga3c.commands.launch import {module}; {module}()"
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=200,
                           check=False)
 

@@ -21,8 +21,7 @@ seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 5
 # Of what may come nothing would be found out: a number stands for so many seconds of a real machine.
 courses = st.lists(seconds | st.integers(1, 90), max_size=25)
 processes: dict[str, Callable[..., Controller]] = {
-    "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0),
-    "annealing": lambda *given: Paper(*given, window=2.0, temperature=0.3)}
+    "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0)}
 controllers = st.builds(
     lambda kind, *given: processes[kind](*given), st.sampled_from(sorted(processes)), counts, counts,
     st.none() | st.floats(0.5, 30), st.integers(0, 99))

@@ -34,7 +34,7 @@ _GA3C: Mapping[str, Any] = {
     "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "max_grad_norm": 0.0,
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
     "contrast": False, "network": "auto", "precision": "float32",
-    "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
+    "controller": "paper", "max_lag": None, "window": 60.0,
 }
 _ACCELERATED: Mapping[str, Any] = {
     **_ATARI, "life_loss": True, "fire_reset": True, "network": "small", "random_start_steps": 2000,
@@ -53,7 +53,7 @@ _PPO: Mapping[str, Any] = {
 _A3C_CPU: Mapping[str, Any] = {
     **{name: value for name, value in _GA3C.items() if name not in (
         "predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "training_batch_min", "controller",
-        "window", "temperature")},
+        "window")},
     "algorithm": "a3c-cpu", "agents": None, "slots_per_agent": 8, "dynamic": False,
 }
 

@@ -220,8 +220,6 @@ class TuningSettings(Group):
         "most policy lag, the mean over samples, in updates: the controller takes no more; null: no limit",
         "UPDATES", gt=0.0)
     window: float = _setting(60.0, "seconds of a trial of the paper's controller (paper: 60)", "SECONDS", ge=1.0)
-    temperature: float = _setting(
-        0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)", "X", ge=0.0)
 
 
 class RunSettings(Group):

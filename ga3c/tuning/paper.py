@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from ga3c.tuning.controller import Controller, State
 from ga3c.tuning.measurement import Measurement, Setting, Window
 from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
 
-COOLING = 0.97  # factor of the temperature after each trial: it halves in 23 minutes of windows of 60 seconds
 
-
-@dataclass
-class PaperState(State):
-    """The state of a `Paper` controller; see `State`."""
-
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-
-
-class Paper(Controller[PaperState]):
+class Paper(Controller[State]):
     """A controller that changes a random one of the three numbers by one for `window` seconds (GA3C, section 4.3).
 
-    The rate is compared with the rate at the accepted setting. Simulated annealing (Kirkpatrick et al., 1983) accepts a
-    trial that loses the share x of it with probability exp(-x / temperature). Each trial cools by 3 %. At temperature 0
-    this is the greedy rule of the paper.
+    A trial is accepted if its rate is higher than that of the accepted setting.
     """
 
-    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int,
-                 window: float = 60.0, temperature: float = 0.0) -> None:
-        super().__init__(PaperState(seed, start, temperature=temperature), limits, max_lag)
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, window: float = 60.0) -> None:
+        super().__init__(State(seed, start), limits, max_lag)
         self._length = max(1, round(window))
-
-    def reheat(self, temperature: float) -> None:
-        """Sets the temperature, whatever it has cooled to."""
-        self._state.temperature = temperature
 
     def _watch(self, m: Measurement) -> None:
         s = self._state
@@ -64,14 +42,9 @@ class Paper(Controller[PaperState]):
         by_lag = self._judge_lag()
         if by_lag:
             return by_lag
-        loss = 1 - s.window.mean.rate / max(s.baseline.mean.rate, 1e-9)
-        if loss < 0:
+        if s.window.mean.rate > s.baseline.mean.rate:
             return Decision.ACCEPTED, Reason.FASTER
-        if s.temperature and self._random().random() < math.exp(-loss / s.temperature):
-            return Decision.ACCEPTED, Reason.ANNEALING
         return Decision.REJECTED, Reason.NOT_FASTER
 
     def _after(self, m: Measurement, trial: Trial) -> None:
-        if trial.decision is not Decision.ABORTED:
-            self._state.temperature *= COOLING
         self._try_neighbour(m)

@@ -31,7 +31,6 @@ class Reason(Enum):
     NOT_SLOWER = "not slower, with fewer workers"
     NOT_FASTER = "not faster"
     NO_GAIN = "no gain that is worth a change"
-    ANNEALING = "slower, accepted by simulated annealing"
     LAG_OVER_CEILING = "the policy lag is over its ceiling"
     LAG_LOWER = "the policy lag is lower, and was over its ceiling"
     LAG_NOT_LOWER = "the policy lag was over its ceiling, and is not lower"

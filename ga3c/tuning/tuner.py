@@ -79,8 +79,7 @@ class Tuner:
         ceiling = settings.tuning.max_lag
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
-            self.controller = Paper(first, most, ceiling, settings.run.seed, settings.tuning.window,
-                                    settings.tuning.temperature)
+            self.controller = Paper(first, most, ceiling, settings.run.seed, settings.tuning.window)
         else:
             self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
         self._resume(first)
@@ -104,9 +103,6 @@ class Tuner:
             try:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()
-                warmth = tuning.temperature
-                if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
-                    self.controller.reheat(warmth)
                 if changed := [key for key, now in shape(self._settings).items() if before.get(key, now) != now]:
                     run.log(f"The controller does not rely on what it found before: {', '.join(changed)} changed.")
                     self.controller.forget()

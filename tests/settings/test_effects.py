@@ -37,7 +37,7 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
-    ({"window": 10.0}, "No effect: --window; only --controller paper uses them"),
+    ({"window": 10.0}, "No effect: --window; only --controller paper uses it"),
     ({"update_groups": 8, "steps_per_update": 4},
      "No effect: --update-groups, --steps-per-update; only --schedule multi-batch uses them"),
     ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),

@@ -28,7 +28,7 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
         "network": "auto", "precision": "float32",
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
         "contrast": False,
-        "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
+        "controller": "paper", "max_lag": None, "window": 60.0,
     }
 
 

@@ -1,13 +1,12 @@
-"""The paper's process: one of the three counts by one, simulated annealing."""
+"""The paper's process: one of the three counts by one."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from controlled import accepted, hill, play
+from controlled import hill, play
 
 from ga3c.tuning.fast import WATCHED, Fast
-from ga3c.tuning.measurement import Measurement, Setting
+from ga3c.tuning.measurement import Measurement
 from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Decision, Reason
 
@@ -86,29 +85,3 @@ def test_the_paper_changes_one_by_one_and_accepts_what_is_faster() -> None:
         assert sorted(steps) == [0, 0, 1]
         assert (trial.decision is Decision.ACCEPTED) == (trial.window.mean.rate > trial.baseline.mean.rate)
     assert 10 <= controller.accepted[0] <= 15
-
-
-def test_each_trial_cools_by_three_per_cent() -> None:
-    controller = Paper((2, 1, 1), (8, 2, 2), None, 0, window=1.0, temperature=0.3)
-    trials = play(controller, hill, 50)
-    assert len(trials) > 10 and controller.state()["temperature"] == pytest.approx(0.3 * 0.97**len(trials))
-
-
-def test_without_temperature_nothing_slower_is_accepted_and_with_it_ever_less() -> None:
-    def falling(setting: Setting, second: int) -> float:
-        return 1000.0 / sum(setting)
-
-    assert not any(map(accepted, play(Paper((1, 1, 1), (50, 9, 9), None, 0, 2.0), falling, 400, noise=0.0)))
-    controller = Paper((1, 1, 1), (50, 9, 9), None, 0, window=2.0, temperature=5.0)
-    slower = [accepted(trial) for trial in play(controller, falling, 1200, noise=0.0)
-              if trial.window.mean.rate < trial.baseline.mean.rate]
-    assert sum(slower[:30]) > sum(slower[-30:])
-
-
-@pytest.mark.parametrize(("loss", "temperature", "kept"), [
-    (0.1, 0.1, 0.368), (0.05, 0.2, 0.779)])
-def test_a_slower_trial_is_accepted_as_often_as_annealing_has_it(loss: float, temperature: float, kept: float) -> None:
-    trials = [play(Paper((1, 1, 1), (2, 1, 1), None, seed, 1.0, temperature),
-                   lambda setting, second: 1000.0 * (1 - loss * (setting[0] - 1)), 2, noise=0.0)
-              for seed in range(800)]
-    assert np.mean([accepted(trial) for trial, in trials]) == pytest.approx(kept, abs=0.04)  # exp(-loss / temperature)

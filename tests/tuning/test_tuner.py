@@ -205,16 +205,6 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     assert Tuner(run.settings.changed(**{"start": "1/2/1"}), again, True).setting == (1, 2, 1)
 
 
-def test_a_temperature_given_at_a_resume_counts(cache: Path, make_run: MakeRun) -> None:
-    settings = toy(controller="paper", temperature=0.1, remember=False)
-    run = make_run(settings)
-    state = Tuner(settings, run, True).controller.state() | {"temperature": 0.02}
-    for given, kept in ((0.1, 0.02), (0.05, 0.05)):
-        again = make_run(settings)
-        again.resumed_controller, again.resumed_settings = json.loads(json.dumps(state)), settings.flat()
-        assert Tuner(settings.changed(temperature=given), again, True).controller.state()["temperature"] == kept
-
-
 def test_a_resumed_controller_searches_again_under_a_new_ceiling(
         cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     """As the advice says, of a search that ended at the ceiling on the lag: `a higher max_lag`."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.runs.statistics import Statistics
 from ga3c.settings.algorithms import facts
 from ga3c.settings.plan import plan, rollouts_per_batch
@@ -20,6 +19,9 @@ from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch, Slots
+
+if TYPE_CHECKING:
+    from ga3c.learner.learner import Learner, UpdateStats  # imports Keras, which `--help` does not need
 
 
 class Collected(NamedTuple):

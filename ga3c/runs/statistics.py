@@ -165,7 +165,7 @@ class Statistics:
             both.
         skips: the learner's counts of skipped updates and minibatches.
         agent_steps: collected so far. Any thread may read it.
-        dropped_steps: agent steps that were collected and not trained on.
+        dropped_steps: agent steps that were played and not trained on.
         lag: the policy lag of the samples that the last window trained on.
 
     Args:
@@ -229,12 +229,11 @@ class Statistics:
 
     def collect(self, batch: Batch) -> None:
         """Counts rollouts that were collected: the steps that are new in `batch`, their episodes. From any thread."""
-        ended = (batch.episode_length > 0) & batch.new
         with self._clock_lock:
             self.agent_steps += batch.agent_steps
             self._collections.append(_Collected(
-                self.agent_steps, batch.score[ended].tolist(), batch.episode_length[ended].tolist(),
-                int((batch.steps - batch.reused).sum()), batch.seconds.sum(axis=0, dtype=np.float64)))
+                self.agent_steps, *_ended_in(batch), int((batch.steps - batch.reused).sum()),
+                batch.seconds.sum(axis=0, dtype=np.float64)))
 
     def report(self, update: UpdateStats, batch: Batch, spent: TrainerTime | None = None) -> None:
         """Records an update, its batch and the trainer's time, if that was measured. From any thread."""
@@ -249,8 +248,9 @@ class Statistics:
         self._dropped.append(batch.agent_steps)
 
     def report_lost(self, batch: Batch) -> None:
-        """Records rollouts that no trainer collected; their episodes count. From any thread."""
-        self.collect(batch)
+        """Records rollouts that are not collected any more. Their episodes count, their steps do not. From any thread.
+        """
+        self._collections.append(_Collected(self.agent_steps, *_ended_in(batch), 0, np.zeros(3)))
         self.report_dropped(batch)
 
     def drain(self) -> None:
@@ -317,6 +317,12 @@ class Statistics:
         return {"pps": round(served["predictions"] / seconds, 1) if seconds else 0.0,
                 "tps": round(trainings / seconds, 2) if seconds else 0.0,
                 "prediction_batch": round(served["predictions"] / served["calls"], 2) if served["calls"] else None}
+
+
+def _ended_in(batch: Batch) -> tuple[list[float], list[int]]:
+    """Returns the scores and lengths of the episodes that ended in the new rows of `batch`."""
+    ended = (batch.episode_length > 0) & batch.new
+    return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
 
 
 def _outside(served: Mapping[str, float], reports: list[_Report], thread: float, seconds: float) -> float | None:

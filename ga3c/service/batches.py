@@ -75,13 +75,13 @@ def clean(batch: Batch, learner: Learner, statistics: Statistics) -> int:
     return since
 
 
-def join(store: Slots, slots: Iterable[list[int]], buffer: Batch) -> None:
-    """Fills the buffer with one rollout per agent, from its slots, oldest first. Other rollouts get no steps.
+def join(store: Slots, rollouts: Iterable[tuple[int, list[int]]], buffer: Batch) -> None:
+    """Fills the buffer with rollouts, each of (agent, its slots, oldest first). Other rollouts get no steps.
 
     All slots of an agent but the last were in an earlier update. Their steps count as reused (`Batch.reused`).
     """
     buffer.clear(slice(None))
-    for place, parts in enumerate(slots):
+    for place, (_, parts) in enumerate(rollouts):
         for slot in parts:
             store.append(slot, buffer, place)
 

@@ -104,7 +104,7 @@ class Conductor:
 
     def _update(self, due: Update) -> None:
         before = time.monotonic()
-        join(self._store, due.slots.values(), self._buffer)
+        join(self._store, due.rollouts, self._buffer)
         self._channel.release(self._rounds.updated())
         began_at = self._statistics.agent_steps
         self._statistics.collect(self._buffer)

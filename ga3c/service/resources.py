@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from ga3c.service.orders import slots_needed
+from ga3c.service.one_thread import slots_needed
 from ga3c.settings.machine import left_in_container
 from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import AGENT_DESCRIPTORS, OBSERVATION_BYTES, OTHER_DESCRIPTORS, Settings

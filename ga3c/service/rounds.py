@@ -35,9 +35,12 @@ class Answer(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An instruction to make an update from these slots of each agent, oldest first. Then call `Rounds.updated`."""
+    """An instruction to make an update. Then call `Rounds.updated`.
 
-    slots: dict[int, list[int]]
+    rollouts: for each rollout of the batch its agent and its slots, oldest first.
+    """
+
+    rollouts: list[tuple[int, list[int]]]
 
 
 class Left(NamedTuple):
@@ -121,8 +124,8 @@ class Rounds:
             if members and self._played[self._turn] < self.plan.steps * (self.updates + 1):
                 return Answer(sorted(members), True)
             self._turn = (self._turn + 1) % self.plan.turns
-        return Update({agent: each.submitted[-self.plan.uses:] for agent, each in self._of_the_group()
-                       if each.submitted})
+        return Update([(agent, each.submitted[-self.plan.uses:]) for agent, each in self._of_the_group()
+                       if each.submitted])
 
     def _of_the_group(self) -> list[tuple[int, _Participant]]:
         """Returns the agents of the group that the next update is made from."""
@@ -163,6 +166,11 @@ class Rounds:
         for agent, each in self._agents.items():
             if self.plan.begins(agent, each.generation) == self.updates % self.plan.groups:
                 each.takes_part = True
+
+    @property
+    def held(self) -> list[int]:
+        """The slots that wait for an update, or for a further use in one."""
+        return [slot for each in self._agents.values() for slot in each.submitted]
 
     # ------------------------------------------------------------------------------------ in checkpoints
 

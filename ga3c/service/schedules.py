@@ -1,7 +1,7 @@
 """The work of the main process's threads, by schedule: GA3C's queues, rounds, A3C on processors.
 
-The supervisor starts, ends and replaces the threads without knowing their work. `orders.py` has the same schedules for
-serial mode.
+The supervisor starts, ends and replaces the threads without knowing their work. `one_thread.py` carries out the same
+schedules in serial mode.
 """
 
 from __future__ import annotations

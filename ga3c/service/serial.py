@@ -1,6 +1,6 @@
 """Serial mode: the same agents, slots, learner and record in one thread, in a fixed order. Repeatable to the byte.
 
-The schedule sets the order (`orders.py`). With the queues, one inference per round answers all agents' pending
+The schedule sets the order (`one_thread.py`). With the queues, one inference per round answers all agents' pending
 predictions, in the order of the agents. Then each agent plays on to its next prediction. An update is made as soon as
 its rollouts have been submitted.
 

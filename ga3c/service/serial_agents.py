@@ -23,7 +23,7 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.learner.learner import Model
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.orders import Learn, Predict, make_order, slots_needed
+from ga3c.service.one_thread import Learn, OneThread, Predict, slots_needed
 from ga3c.service.signals import Interrupted
 from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
@@ -62,7 +62,7 @@ class Agents:
                  stopping: Callable[[], bool] = lambda: False) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at = began_at
-        self._order, schedule = make_order(settings), plan(settings)
+        self._driver, schedule = OneThread(settings), plan(settings)
         self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=model.outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
@@ -94,7 +94,7 @@ class Agents:
                                    again=requests_twice(settings), discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)
-            self._order.begin(self)
+            self._driver.begin(self)
             undo.pop_all()
 
     def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], None]) -> None:
@@ -134,8 +134,8 @@ class Agents:
         self._advance(agent, GO_ON, submitted)
 
     def go_on(self, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """Plays the next part of the order; see `orders.Order.go_on`."""
-        return self._order.go_on(self, predict, update, over)
+        """Plays the next part of the schedule; see `OneThread.go_on`."""
+        return self._driver.go_on(self, predict, update, over)
 
     @property
     def given_up(self) -> int | None:
@@ -161,7 +161,7 @@ class Agents:
             if state is None:
                 return {}
             found |= {f"{PREFIX}{agent}.{name}": array for name, array in state.items()}
-        places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(),
+        places = {"began_at": self._began_at, "free": list(self.free), **self._driver.state(),
                   "progress": [vars(each.progress) for each in self._agents],
                   "rngs": [each.rng.bit_generator.state for each in self._agents], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
@@ -195,10 +195,10 @@ class Agents:
             at += array.nbytes
         slots = range(self.store.n_slots)
         self.free = deque(places["free"])
-        self._order.restore(places, self.n)
+        self._driver.restore(places, self.n)
         taken = [slot for each in self._agents for slot in (each.progress.slot, each.progress.full)
                  if slot is not None]
-        if sorted([*self.free, *self._order.held(), *taken]) != list(slots):
+        if sorted([*self.free, *self._driver.held(), *taken]) != list(slots):
             raise ValueError("a slot is in two places, or in none")
 
 

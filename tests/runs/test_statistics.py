@@ -115,7 +115,7 @@ def test_steps_and_episodes_count_when_they_are_collected_and_updates_when_they_
     statistics.report_dropped(ended(1.0, 2.0))
     statistics.report_lost(ended(9.0))
     statistics.drain()
-    assert (statistics.agent_steps, statistics.episodes, statistics.dropped_steps) == (3, 3, 3)
+    assert (statistics.agent_steps, statistics.episodes, statistics.dropped_steps) == (2, 3, 3)
 
 
 # ------------------------------------------------------------------------------------------------ episodes

@@ -227,7 +227,8 @@ def test_what_waits_for_an_update_when_the_end_comes_is_counted_and_released() -
     dropped, released = list[object](), list[tuple[int, int]]()
     channel = SimpleNamespace(connected={0: 1, 1: 1}, release=released.extend)
     store = SimpleNamespace(empty_batch=lambda *size: None, view=lambda slot: slot)
-    conductor = Conductor(channel, store, None, Plan(5), 2, 5, lambda *update: None, dropped.append, lambda: False)
+    statistics = SimpleNamespace(report_lost=dropped.append)
+    conductor = Conductor(channel, store, None, Plan(5), 2, 5, lambda *update: None, statistics, lambda: False)
     conductor._rounds.asked(0, 0, 0, 1)
     conductor._rounds.asked(1, 7, 0, 1)
     assert conductor._rounds.due([0, 1])  # the rounds begin

@@ -86,7 +86,8 @@ def train(make_run: Callable[..., Recorder], interruption: Signals) -> Train:
         if before:
             saved = checkpoint.newest(before.directory / "checkpoints")[0]
             arrays = saved.arrays
-            model.restore(arrays, saved.progress["version"], saved.progress["agent_steps"])
+            model.restore(arrays, saved.progress["version"])
+            run.statistics.agent_steps = saved.progress["agent_steps"]
         run_serial(settings, run, model, interruption, arrays)
         run.checkpoints.save(model)
         return run, model
@@ -139,8 +140,7 @@ def test_an_exported_model_answers_raw_observations_as_the_policy_does(train: Tr
     assert "normalised inside the model" in (tmp_path / "out/README.md").read_text()
     saved = tf.saved_model.load(str(tmp_path / "out/saved_model")).signatures["serving_default"](tf.constant(seen))
     session = onnxruntime.InferenceSession(str(tmp_path / "out/model.onnx"))
-    for name, right, answer in zip(("policy", "value"), expected,
-                                   session.run(["policy", "value"], {"observation": seen}), strict=True):
+    for (name, right), answer in zip(expected.items(), session.run([*expected], {"observation": seen}), strict=True):
         np.testing.assert_allclose(saved[name].numpy(), right, atol=1e-5)
         np.testing.assert_allclose(answer, right, atol=1e-5)
 

@@ -63,7 +63,7 @@ def test_what_the_same_thread_takes_for_updates_is_not_outside_the_model(monkeyp
     predictor = Predictor(channel, store, cast(Any, Uniform()), 1, count)
     conductor = Conductor(channel, store, cast(Any, Busy()), Plan(1), 1, 1, cast(Any, None), lambda batch: None,
                           lambda: False)
-    due = iter([Update({}), None])
+    due = iter([Update([]), None])
     monkeypatch.setattr(conductor._rounds, "due", lambda present: next(due))
     port = channel.open(0)
     conductor._work(predictor)

@@ -94,7 +94,7 @@ class Players:
 
     def learn(self, due: Update) -> None:
         self.log.append("u")
-        for agent, slots in due.slots.items():
+        for agent, slots in due.rollouts:
             steps = [step for slot in slots for step in self.content[agent, slot]]
             assert [step for step, _ in steps] == list(range(steps[0][0], self.at[agent][0])), "the last, in order"
             self.trained[agent].update(step for step, _ in steps)
@@ -209,7 +209,7 @@ def test_who_dies_is_not_waited_for_and_who_comes_takes_part_from_the_next_updat
     rounds.submitted(0, 0)
     rounds.asked(0, 1, 0)
     rounds.asked(2, 5, 0, generation=2)
-    assert rounds.due(range(4)) == Update({0: [0]})
+    assert rounds.due(range(4)) == Update([(0, [0])])
     assert rounds.updated() == [(0, 0)]
     assert rounds.due(range(4)) == Answer([0, 1, 2, 3], True), "2 is in the group that has just begun anew"
     assert all(rounds.left(agent) == Left([], []) for agent in range(4))
@@ -227,12 +227,12 @@ def test_if_all_die_the_next_begin(updates: int) -> None:
         rounds.answered(rounds.due([0]))
         rounds.submitted(0, 0)
         rounds.asked(0, 1, 0)
-        assert rounds.due([0]) == Update({0: [0]})
+        assert rounds.due([0]) == Update([(0, [0])])
         rounds.updated()
     assert rounds.left(0) == Left([], []) and rounds.due([]) is None
     rounds.asked(1, 2, 0)
     if updates:  # what stands before the next update is played by nobody
-        assert rounds.due([1]) == Update({})
+        assert rounds.due([1]) == Update([])
         rounds.updated()
     for step in range(2):
         assert rounds.due([1]) == Answer([1], True)

@@ -43,7 +43,8 @@ def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Che
         run = make_run(settings)
         model = Learner(settings, run.spec)
         if before:
-            model.restore(before.arrays, before.progress["version"], before.progress["agent_steps"])
+            model.restore(before.arrays, before.progress["version"])
+            run.statistics.agent_steps = before.progress["agent_steps"]
         assert run_serial(settings, run, model, interruption, before and before.arrays) == f"--steps {steps}"
         return checkpoint.load(run.checkpoints.save(model)), (run.directory / "log.txt").read_text()
 
@@ -184,7 +185,7 @@ def places(**changes: object) -> Callable[[Checkpoint], np.ndarray]:
 
 
 TAMPERED: list[tuple[str, Callable[[Checkpoint], np.ndarray]]] = [
-    ("places", places(moved=99)), ("places", places(free=[0, 0])), ("places", places(rngs=[])),
+    ("places", places(moving=[99])), ("places", places(free=[0, 0])), ("places", places(rngs=[])),
     ("places", places(progress=[{}] * 3)), ("places", lambda before: np.zeros(3, np.uint8)),
     ("facts", lambda before: np.zeros(3, np.uint8)), ("facts", lambda before: before.arrays[f"{PREFIX}facts"][:-9])]
 
@@ -248,7 +249,7 @@ def test_a_run_that_diverges_goes_back_once_as_others_do(
     model = Learner(settings, run.spec)
     right, kept = model.update, dict[str, np.ndarray]()
 
-    def update(batch: Batch) -> Any:
+    def update(batch: Batch, *clock: int) -> Any:
         if model.version == 5:
             kept.update(model.state()[0])
             run.checkpoints.save(model)
@@ -256,7 +257,7 @@ def test_a_run_that_diverges_goes_back_once_as_others_do(
             assert all(np.array_equal(array, kept[name]) for name, array in model.state()[0].items())
         if model.version in (11, 20):
             raise Diverged(f"at {model.version}")
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", update)
     with pytest.raises(Diverged, match="at 20"):

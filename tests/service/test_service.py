@@ -231,11 +231,11 @@ def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
     calls = []
     right = getattr(model, method)
 
-    def wrong(argument: object) -> object:
+    def wrong(*arguments: object) -> object:
         calls.append(1)
         if len(calls) > 20:
             raise ZeroDivisionError("of the model")
-        return right(argument)
+        return right(*arguments)
 
     monkeypatch.setattr(model, method, wrong)
     settings = counting(predictors=2, trainers=2)

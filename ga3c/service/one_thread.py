@@ -1,0 +1,126 @@
+"""The driver of serial mode: it carries out what a schedule says is due, with agents of its own thread.
+
+The schedules are state machines without I/O: `rounds.Rounds`, `queues.Queues`, `queues.Turns`. The service's threads
+carry out the same ones (`schedules.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+from ga3c.service.batches import join
+from ga3c.service.queues import Queues, Turns
+from ga3c.service.rounds import Answer, Rounds, Update
+from ga3c.settings.plan import plan, rollouts_per_batch
+from ga3c.settings.schema import Settings
+from ga3c.transport.fields import Outputs
+from ga3c.transport.slots import Batch
+
+if TYPE_CHECKING:
+    from ga3c.service.serial_agents import Agents
+
+Predict = Callable[[NDArray], tuple[Outputs, int]]
+Learn = Callable[[Batch], None]
+
+
+class Schedule(Protocol):
+    """A schedule: it hears what agents do, and says what is due. `rounds.Rounds` documents the methods."""
+
+    def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None: ...  # noqa: E704
+
+    def submitted(self, agent: int, slot: int) -> None: ...  # noqa: E704
+
+    def due(self, present: Iterable[int]) -> Answer | Update | None: ...  # noqa: E704
+
+    def answered(self, answer: Answer) -> None: ...  # noqa: E704
+
+    def updated(self) -> list[tuple[int, int]]: ...  # noqa: E704
+
+    @property
+    def held(self) -> list[int]: ...  # noqa: E704
+
+    def state(self) -> dict[str, Any]: ...  # noqa: E704
+
+    def restore(self, state: dict[str, Any]) -> None: ...  # noqa: E704
+
+
+def make_schedule(settings: Settings) -> Schedule:
+    """Returns the schedule named in the settings."""
+    if settings.workers_learn:
+        return Turns(settings.agent_count)
+    return Rounds(plan(settings)) if plan(settings).in_rounds else Queues(rollouts_per_batch(settings))
+
+
+class OneThread:
+    """Carries out a schedule: answers agents together, lets them play on one after the other, and makes the updates."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._schedule = make_schedule(settings)
+        self._rollouts, self._length = rollouts_per_batch(settings), settings.algorithm.rollout_length
+        self._moving: deque[int] = deque()  # agents that were answered and have not played on yet
+
+    def begin(self, agents: Agents) -> None:
+        """Takes up the agents, all of which wait for a prediction, or were answered when they were saved."""
+        self._batch = agents.store.empty_batch(self._rollouts, self._length)
+        for agent in range(agents.n):
+            if agent not in self._moving:
+                self._schedule.asked(agent, *agents.pending(agent))
+
+    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """Carries out what is due: one update, or one prediction and what the answered agents do with it.
+
+        over: returns whether a limit is reached; then the agents that are left play on at the next call. Returns
+        (observations answered, calls of `predict`).
+        """
+        answered = calls = 0
+        if not self._moving:
+            due = self._schedule.due(range(agents.n))
+            if isinstance(due, Update):
+                self._update(due, agents, update)
+                return 0, 0
+            assert due is not None, "all agents wait"
+            answered, calls = agents.answer(due.agents, predict), 1
+            self._schedule.answered(due)
+            self._moving.extend(due.agents)
+        while self._moving and not over():
+            agent = self._moving.popleft()
+            agents.move(agent, self._schedule.submitted)
+            self._schedule.asked(agent, *agents.pending(agent))
+            if isinstance(due := self._schedule.due(range(agents.n)), Update):
+                self._update(due, agents, update)
+        return answered, calls
+
+    def _update(self, due: Update, agents: Agents, update: Learn) -> None:
+        join(agents.store, due.rollouts, self._batch)
+        update(self._batch)
+        agents.free.extend(slot for _, slot in self._schedule.updated())
+
+    def held(self) -> list[int]:
+        """Returns the slots that wait for an update, or for a further use in one."""
+        return self._schedule.held
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything a resume needs, as plain values."""
+        return {"schedule": self._schedule.state(), "moving": [*self._moving]}
+
+    def restore(self, state: dict[str, Any], n: int) -> None:
+        """Continues from a `state` of n agents. Raises ValueError, LookupError or TypeError if it is none."""
+        self._schedule.restore(state["schedule"])
+        self._moving = deque(map(int, state["moving"]))
+        if not {*self._moving} <= {*range(n)}:
+            raise ValueError("the checkpoint has another number of agents")
+
+
+def slots_needed(settings: Settings, agents: int) -> int:
+    """Returns a number of slots with which no agent ever waits for a free one.
+
+    Each agent holds the rollout it writes and the one it is about to submit. The other slots wait for an update.
+    """
+    schedule = plan(settings)
+    if schedule.in_rounds:
+        return agents * (schedule.uses + 1)
+    return 2 * agents + rollouts_per_batch(settings)

@@ -16,6 +16,7 @@ from ga3c.algorithms.acting import BY_POLICY
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import centred, vtrace_returns
 from ga3c.envs.base import EnvSpec
+from ga3c.settings.annealing import Annealed
 from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
@@ -37,6 +38,7 @@ class DiscreteActorCritic:
 
     def __init__(self, settings: AlgorithmSettings) -> None:
         self.settings = settings
+        self.rates = {"entropy_coef": Annealed(settings.entropy_coef, settings.entropy_coef_final)}
         # Decayed sums of the squared advantages and of their weights. Both decay alike, so their ratio has no bias.
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self.variables = {"advantage.00": self._advantage_square}
@@ -122,7 +124,7 @@ class DiscreteActorCritic:
         policy_loss = ops.sum(weight * policy_losses)
         value_loss = ops.sum(weight * losses.value_loss(value, returns))
         entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
-        total = policy_loss + s.value_coef * value_loss - rates.entropy_coef * entropy
+        total = policy_loss + s.value_coef * value_loss - rates["entropy_coef"] * entropy
         if s.loss_reduction == "sum":
             total = total * ops.cast(ops.sum(ops.cast(filled, "int32")), "float32")
         variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))

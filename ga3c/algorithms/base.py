@@ -21,18 +21,16 @@ import keras
 
 from ga3c.algorithms.acting import Acting
 from ga3c.envs.base import EnvSpec
+from ga3c.settings.annealing import Annealed
+from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs
 
 Tensor = Any
 """A tensor of whatever backend Keras runs on."""
 
 
-class Rates(NamedTuple):
-    """The scheduled numbers of one update, float32."""
-
-    learning_rate: Tensor
-    entropy_coef: Tensor
-    clip_range: Tensor
+Rates = Mapping[str, Tensor]
+"""The annealed numbers of one update by name, see `annealed`: floats, or float32 tensors within an update."""
 
 
 class Prepared(NamedTuple):
@@ -103,6 +101,10 @@ class Algorithm(Protocol):
         """Whether its updates call `Network.target`."""
 
     @property
+    def rates(self) -> Mapping[str, Annealed]:
+        """Its own numbers that change with the agent steps, by name. `loss` gets their values, and "learning_rate"."""
+
+    @property
     def variables(self) -> Mapping[str, keras.Variable]:
         """State beside the network's weights, by its names in a checkpoint, as in "advantage.00"."""
 
@@ -130,3 +132,15 @@ class Algorithm(Protocol):
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the loss of some of the `Prepared.rows`, at least one step of which is filled. Compiled."""
+
+
+def annealed(settings: AlgorithmSettings, algorithm: Algorithm) -> dict[str, Annealed]:
+    """Returns all numbers of an update that change with the agent steps: the learning rate and the algorithm's own."""
+    return {"learning_rate": Annealed(settings.learning_rate, settings.learning_rate_final), **algorithm.rates}
+
+
+def rates_at(numbers: Mapping[str, Annealed], anneal_steps: int, agent_steps: int,
+             learning_rate_factor: float) -> dict[str, float]:
+    """Returns the values of `annealed` numbers in an update that follows `agent_steps` agent steps."""
+    rates = {name: number.at(agent_steps / anneal_steps) for name, number in numbers.items()}
+    return {**rates, "learning_rate": learning_rate_factor * rates["learning_rate"]}

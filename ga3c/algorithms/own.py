@@ -15,6 +15,7 @@ from ga3c.algorithms.acting import Acting
 from ga3c.algorithms.base import Algorithm, Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import reraising
+from ga3c.settings.annealing import Annealed
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import taken_names
@@ -41,6 +42,14 @@ class OwnAlgorithm:
     def reads_target(self) -> bool:
         """The user's `reads_target`; False if there is none."""
         return bool(self._call("reads_target", lambda: getattr(self._algorithm, "reads_target", False)))
+
+    @property
+    def rates(self) -> Mapping[str, Annealed]:
+        """The user's `rates`; none if there is no such attribute."""
+        rates = self._call("rates", lambda: dict(getattr(self._algorithm, "rates", {})))
+        self._require("rates", all(isinstance(number, Annealed) for number in rates.values()),
+                      f"must be numbers by name, each an Annealed, but are {rates}")
+        return rates
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:

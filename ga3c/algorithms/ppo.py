@@ -14,6 +14,8 @@ from keras import ops
 from ga3c.algorithms import losses
 from ga3c.algorithms.actor_critic import DiscreteActorCritic, flat
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.settings.annealing import Annealed
+from ga3c.settings.schema import AlgorithmSettings
 
 
 class PPO(DiscreteActorCritic):
@@ -27,6 +29,10 @@ class PPO(DiscreteActorCritic):
 
     reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
                               "final_value", "bootstrap_value")
+
+    def __init__(self, settings: AlgorithmSettings) -> None:
+        super().__init__(settings)
+        self.rates["clip_range"] = Annealed(settings.clip_range, settings.clip_range_final)
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Returns rows that are steps. `proximal` (N,) is the probability of the action when it was taken."""
@@ -42,7 +48,7 @@ class PPO(DiscreteActorCritic):
         s = self.settings
         policy, value = self.trained(network, rows["observation"])
         ratio = (losses.chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
-        clip = rates.clip_range if s.clip_range else float("inf")
+        clip = rates["clip_range"] if s.clip_range else float("inf")
         outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
         return self.whole_loss(policy, value, rows["returns"],
                                losses.clipped_loss(ratio, rows["advantage"], clip), rows["filled"], rates,

@@ -1,6 +1,6 @@
 """The learner of the service: predictions, updates, weights.
 
-It owns the update lock, the version, and the rates that follow agent steps: learning rate, entropy_coef, clip range.
+It owns the update lock, the version, and the rates that follow agent steps, as the learning rate.
 
 Predictions do not wait for an update to end, as in the paper. Updates run one at a time. A backend
 (`learner.backend`) does the computation. The algorithm defines what is learned, see `algorithms.base`.
@@ -12,6 +12,7 @@ hop.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import time
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from ga3c.algorithms.acting import Acting
-from ga3c.algorithms.base import Algorithm, Rates
+from ga3c.algorithms.base import Algorithm, annealed, rates_at
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, reraising
@@ -32,7 +33,7 @@ from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.skips import Diverged, Skips
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import AlgorithmSettings, Settings
+from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import Batch
 
@@ -70,19 +71,6 @@ def stuck(seconds: float) -> DeviceFailed:
     return DeviceFailed(f"an update did not end within {seconds:g} s: the device is stuck, or the update too large; "
                         "ga3c-doctor tries each device; a smaller --envs-per-agent makes updates smaller, and with "
                         "--schedule queues a smaller --training-batch-min")
-
-
-def scheduled(start: float, end: float | None, progress: float) -> float:
-    """Returns a value linear in `progress`: `start` at 0, `end` from 1 on. Always `start` if `end` is None."""
-    return start if end is None else start + (end - start) * min(progress, 1.0)
-
-
-def rates_at(settings: AlgorithmSettings, agent_steps: int, learning_rate_factor: float) -> Rates:
-    """Returns the scheduled numbers of an update that follows `agent_steps` agent steps."""
-    s, progress = settings, agent_steps / settings.anneal_steps
-    return Rates(learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_final, progress),
-                 scheduled(s.entropy_coef, s.entropy_coef_final, progress),
-                 scheduled(s.clip_range, s.clip_range_final, progress))
 
 
 def make_algorithm(settings: Settings) -> Algorithm:
@@ -133,8 +121,10 @@ class Learner:
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
-        self._settings, self._seed = settings.algorithm, settings.run.seed
         algorithm = make_algorithm(settings)
+        self._seed = settings.run.seed
+        self._rates_at = functools.partial(
+            rates_at, annealed(settings.algorithm, algorithm), settings.algorithm.anneal_steps)
         self.outputs = algorithm.outputs(env)
         self.acting = algorithm.acting
         self._backend = make_updating(settings, env, algorithm)
@@ -195,7 +185,7 @@ class Learner:
             waited = time.monotonic() - before
             if self.ending_early or self.min_valid_version != since:
                 return None
-            rates = rates_at(self._settings, agent_steps, self.learning_rate_factor)
+            rates = self._rates_at(agent_steps, self.learning_rate_factor)
             try:
                 metrics, skipped, minibatches, rows = self._backend.update(
                     inputs, rates, self._target.weights, (self._seed, self.version), lambda: self.ending_early)
@@ -210,7 +200,7 @@ class Learner:
             self._newest = Snapshot(self.version, self._backend.publish())
             self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
             return UpdateStats(self.version, batch.size,
-                               metrics | {"learning_rate": rates.learning_rate}, waited, rows)
+                               metrics | {"learning_rate": rates["learning_rate"]}, waited, rows)
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:

@@ -41,10 +41,13 @@ class LocalModel:
 
     def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
         # After `prepare`, and never in the fork server: a process with the framework's threads must not fork.
-        from ga3c.learner.learner import make_algorithm, rates_at
+        from ga3c.algorithms.base import annealed, rates_at
+        from ga3c.learner.learner import make_algorithm
         self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
-        self._rates = functools.partial(rates_at, settings.algorithm)
-        self._backend = make_differentiating(settings, env, make_algorithm(settings))
+        algorithm = make_algorithm(settings)
+        self._rates_at = functools.partial(
+            rates_at, annealed(settings.algorithm, algorithm), settings.algorithm.anneal_steps)
+        self._backend = make_differentiating(settings, env, algorithm)
         self._predictions = self._calls = 0
         self._pull()
 
@@ -100,19 +103,19 @@ class LocalModel:
     def _learn(self, slot: int) -> None:
         """Makes an update from a rollout and records its result in shared memory. Pushes and pulls when due."""
         batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
-        rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
+        rates = self._rates_at(shared.agent_steps, shared.learning_rate_factor)
         found = self._backend.gradients(self._backend.inputs(batch), rates)
-        metrics, version = [*found.metrics.values(), 1.0, rates.learning_rate], 0
+        metrics, version = [*found.metrics.values(), 1.0, rates["learning_rate"]], 0
         # Gradients of discarded weights are useless. Numbers that are not finite would spoil the shared weights.
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
             if self._steps:
-                self._steps.step(found.gradients, rates.learning_rate)
+                self._steps.step(found.gradients, rates["learning_rate"])
                 self._state |= found.state
                 self._pulled |= found.state
                 version = shared.count(self._port.agent)
                 self._version += 1
             else:
-                version = shared.push(self._port.agent, self._settings, rates.learning_rate, found.gradients,
+                version = shared.push(self._port.agent, self._settings, rates["learning_rate"], found.gradients,
                                       found.state)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
             self._take_weights()

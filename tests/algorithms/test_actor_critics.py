@@ -16,7 +16,7 @@ from ga3c.algorithms.a2c import A2C
 from ga3c.algorithms.base import Network
 from ga3c.algorithms.losses import clipped_loss
 from ga3c.algorithms.ppo import PPO
-from ga3c.learner.learner import Learner, rates_at
+from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Batch
 
 NOTHING = cast(Network, None)  # for algorithms that do not ask it
@@ -160,9 +160,9 @@ def test_clip_fraction_and_kl_are_of_the_filled_steps_by_hand() -> None:
     rows = {"observation": policy, "action": np.array([0, 1, 1, 0, 0]), "returns": np.zeros(5, np.float32),
             "advantage": np.ones(5, np.float32), "proximal": np.array([0.5, 0.4, 0.7, 0.5, 0.9], np.float32),
             "filled": np.array([True, True, True, True, False])}
-    given = settings(algorithm="ppo", clip_range=0.9, clip_range_final=0.15, anneal_steps=10).algorithm
+    given = settings(algorithm="ppo", clip_range=0.9).algorithm
     metrics = PPO(given).loss(cast(Network, lambda observation, training: (observation, tf.zeros((5, 1)))),
-                              rows, rates_at(given, 10, 1.0)).metrics
+                              rows, {"entropy_coef": 0.01, "clip_range": 0.15}).metrics
     ratio = np.array([1.0, 0.25, 8 / 7, 1.2])  # 8/7 is within 15 %
     assert metrics["clip_fraction"].numpy() == pytest.approx(2 / 4)
     assert metrics["kl"].numpy() == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
@@ -172,7 +172,7 @@ def test_the_clip_range_falls_with_the_agent_steps() -> None:
     model = learner("ppo", clip_range=0.2, clip_range_final=0.1, anneal_steps=48)
     found = []
     for agent_steps in (0, 24, 48, 72):
-        found.append(rates_at(model._settings, agent_steps, 1.0).clip_range)
+        found.append(model._rates_at(agent_steps, 1.0)["clip_range"])
     assert found == pytest.approx([0.2, 0.15, 0.1, 0.1])
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from batches import DESCENT, VECTOR, learn, random_batch, settings, slow_targets, weights
 
-from ga3c.learner.learner import Learner, rates_at
+from ga3c.algorithms.base import annealed, rates_at
+from ga3c.learner.learner import Learner, make_algorithm
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
@@ -139,10 +140,12 @@ def test_a_second_pass_is_a_step_down_the_loss_whose_targets_are_of_before_the_f
 
 def test_the_rates_of_an_update_follow_the_agent_steps() -> None:
     chosen = settings(learning_rate=0.4, learning_rate_final=0.2, entropy_coef=0.1, entropy_coef_final=0.0,
-                      clip_range=0.3, clip_range_final=0.1, anneal_steps=100).algorithm
+                      clip_range=0.3, clip_range_final=0.1, algorithm="ppo")
+    numbers = annealed(chosen.algorithm, make_algorithm(chosen))
     for agent_steps, expected in ((0, (0.4, 0.1, 0.3)), (50, (0.3, 0.05, 0.2)), (500, (0.2, 0.0, 0.1))):
-        assert tuple(rates_at(chosen, agent_steps, 1.0)) == pytest.approx(expected)
-    assert rates_at(chosen, 0, 0.5).learning_rate == pytest.approx(0.2)
+        assert rates_at(numbers, 100, agent_steps, 1.0) == pytest.approx(
+            dict(zip(("learning_rate", "entropy_coef", "clip_range"), expected, strict=True)))
+    assert rates_at(numbers, 100, 0, 0.5)["learning_rate"] == pytest.approx(0.2)
 
 
 def test_the_rates_reach_the_weights() -> None:

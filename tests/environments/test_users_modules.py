@@ -170,6 +170,8 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    def loss(self, network, rows, rates):\n"
      "        return Loss(ops.sum(network(rows['observation'])['value']), {})",
      "the loss depends on no weight of the network; `network(observation, training=True)` gives what does"),
+    ("    def __init__(self, settings):\n        super().__init__(settings)\n        self.rates = {'mine': 0.1}",
+     "`rates` of 'mine:Mine' must be numbers by name, each an Annealed, but are {'mine': 0.1}"),
 ])
 def test_a_mistake_in_an_algorithm_is_told_in_one_line(here: Path, lines: str, says: str) -> None:
     from ga3c.learner.learner import Learner
@@ -198,6 +200,19 @@ def test_an_algorithm_may_make_its_variables_late(here: Path) -> None:
     made = batches.learn(learner, batches.random_batch())
     assert made is not None and learner.state()[0]["mine.00"] == [5.0]
     assert (made.metrics["fixed"], made.metrics["filled"]) == (0.5, 1.0), "numbers are metrics, too"
+
+
+def test_an_algorithm_anneals_numbers_of_its_own(here: Path) -> None:
+    from ga3c.learner.learner import Learner
+    (here / "mine.py").write_text(
+        "from ga3c.algorithms.a2c import A2C\nfrom ga3c.settings.annealing import Annealed\nclass Mine(A2C):\n"
+        "    def __init__(self, settings):\n        super().__init__(settings)\n"
+        "        self.rates['mine'] = Annealed(1.0, 0.0)\n"
+        "    def loss(self, network, rows, rates):\n        found = super().loss(network, rows, rates)\n"
+        "        return found._replace(metrics={**found.metrics, 'mine': rates['mine']})\n")
+    learner = Learner(batches.settings(algorithm="mine:Mine", anneal_steps=100), batches.VECTOR)
+    updates = [learner.update(batches.random_batch(), steps, 0) for steps in (0, 50, 100, 150)]
+    assert [update and update.metrics["mine"] for update in updates] == [1.0, 0.5, 0.0, 0.0]
 
 
 def test_a_mistake_in_an_algorithm_ends_the_command(here: Path) -> None:

@@ -21,6 +21,7 @@ from ga3c.learner.learner import Learner
 from ga3c.learner.tensorflow.backend import Updating
 from ga3c.learner.tensorflow.device import precision
 from ga3c.learner.tensorflow.optimizers import Adam, build_optimizer
+from ga3c.settings.annealing import Annealed
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import aligned
 
@@ -280,6 +281,7 @@ class Guesser:
     """Guesses the reward from the observation: other outputs, another loss, a state of its own."""
 
     reads = ("reward", "observation")
+    rates: dict[str, Annealed] = {}
 
     def __init__(self) -> None:
         self.variables = {"guesser.00": keras.Variable(np.zeros(()), trainable=False)}
@@ -307,12 +309,12 @@ def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
     backend, batch = Updating(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
     errors = []
     for _ in range(30):
-        metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0))
+        metrics, *_ = backend.update(backend.inputs(batch), {"learning_rate": 0.01})
         assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
     assert errors[-1] < 0.5 * errors[0] and backend.arrays()["guesser.00"] == 30
     guess, = backend.predict(batch.observation.reshape(-1, 3), backend.publish()).values()
     assert guess.shape == (24,) and np.mean((guess - batch.reward.ravel())**2) < errors[-1]
     batch.reward[0] = np.nan
-    metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0))
+    metrics, *_ = backend.update(backend.inputs(batch), {"learning_rate": 0.01})
     assert np.isnan(metrics["error"]) and backend.arrays()["guesser.00"] == 30, "it was not finite"

@@ -16,6 +16,7 @@ from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.tensorflow.backend import Updating
 from ga3c.learner.learner import Diverged, Learner, TooLarge
+from ga3c.settings.annealing import Annealed
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field
 
@@ -27,6 +28,7 @@ class Counting:
     """Counts in its state how often each row was in a minibatch, and sums the targets fixed before the first pass."""
 
     reads = ("reward", "observation", "filled")
+    rates: dict[str, Annealed] = {}
 
     def __init__(self) -> None:
         self.variables = {"counted.00": keras.Variable(np.zeros(ROWS), trainable=False, dtype="float32"),
@@ -68,7 +70,7 @@ def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_th
     batch.steps[:] = steps
     filled = np.broadcast_to(batch.filled, batch.reward.shape).ravel()
     value = backend.predict(batch.observation.reshape(-1, 3), weights)["value"]
-    updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), (), (0, 0))
+    updated = backend.update(backend.inputs(batch), {"learning_rate": 0.01}, (), (0, 0))
     counts = backend.arrays()["counted.00"]
     if passes * minibatches > 1:  # in one call of everything rows are not picked: the loss weighs them
         assert counts.tolist() == np.where(filled, passes, 0).tolist()

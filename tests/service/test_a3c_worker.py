@@ -21,7 +21,7 @@ from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.backend import make_differentiating
-from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm, rates_at
+from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.learner.skips import SKIPS_MAX
 from ga3c.runs.recorder import Recorder
@@ -43,7 +43,7 @@ MakeRun = Callable[..., Recorder]
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
     """Those of a batch by a model with these weights."""
     backend = make_differentiating(world.settings, world.spec, make_algorithm(world.settings))
-    rates = rates_at(world.settings.algorithm, 0, 1.0)
+    rates = {"learning_rate": 0.0, "entropy_coef": world.settings.algorithm.entropy_coef}
     backend.assign(arrays)
     return backend.gradients(backend.inputs(batch), rates).gradients
 

@@ -247,6 +247,7 @@ class _Built:
         settings = settings.changed(passes=1, minibatches=1, rollout_length=length, optimizer="rmsprop",
                                     rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
+        self._rates = {name: number.start for name, number in algorithm.rates.items()}
         self._backend = make_updating(settings, spec, algorithm)
         self._batch = _batch(settings, spec, algorithm.outputs(spec), n_rollouts)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
@@ -268,9 +269,8 @@ class _Built:
                 + self._passes * _seconds(lambda: self._update(0.0)) / self._batch.agent_steps)
 
     def _update(self, learning_rate: float) -> None:
-        from ga3c.algorithms.base import Rates
-        self._backend.update(self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1),
-                             self._weights, (), lambda: False)
+        rates = {**self._rates, "learning_rate": learning_rate}
+        self._backend.update(self._backend.inputs(self._batch), rates, self._weights, (), lambda: False)
         self._weights = self._backend.publish()
 
     def _flat(self) -> NDArray[np.float32]:

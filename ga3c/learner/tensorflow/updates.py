@@ -12,15 +12,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from ga3c.algorithms.base import Loss, Rates, Tensor
+from ga3c.algorithms.base import Loss, Rates, Tensor, annealed
 from ga3c.algorithms.networks import folded
 from ga3c.learner.backend import Gradients, Updated, Weights
 from ga3c.learner.tensorflow.compiler import Compiler
 from ga3c.learner.tensorflow.variables import Variables
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-
-_RATES = tf.TensorSpec((len(Rates._fields),), tf.float32)
 
 
 class Signature(NamedTuple):
@@ -49,12 +47,29 @@ class Update(Protocol):
         """
 
 
+class _Numbers:
+    """The rates of an update as one tensor, of this `spec`."""
+
+    def __init__(self, variables: Variables, settings: Settings) -> None:
+        self._names = tuple(annealed(settings.algorithm, variables.algorithm))
+        self.spec = tf.TensorSpec((len(self._names),), tf.float32)
+
+    def tensor(self, rates: Rates) -> Tensor:
+        """Returns the tensor of these rates."""
+        return tf.constant([rates[name] for name in self._names], tf.float32)
+
+    def rates(self, numbers: Tensor) -> Rates:
+        """Returns the rates in such a tensor."""
+        return dict(zip(self._names, tf.unstack(numbers), strict=True))
+
+
 class _Descent:
     """One step down the loss of some rows. metrics, rows: names of `Loss.metrics` and `rows`, once it was compiled."""
 
     def __init__(self, variables: Variables, settings: Settings) -> None:
         self._variables, self._norms = variables, settings.run.norms
         self._max_grad_norm = settings.algorithm.max_grad_norm
+        self.numbers = _Numbers(variables, settings)
         self.metrics: list[str] = []
         self.rows: list[str] = []
 
@@ -82,11 +97,11 @@ class _Descent:
 
         Returns the metrics, then `Loss.rows`.
         """
-        v, variables, rates = self._variables, self._variables.network.trainable_variables, Rates(*tf.unstack(numbers))
+        v, variables, rates = self._variables, self._variables.network.trainable_variables, self.numbers.rates(numbers)
         metrics, gradients, loss = self.gradient(rows, rates, weights, target)
 
         def apply() -> Tensor:
-            v.optimizer.learning_rate.assign(rates.learning_rate)
+            v.optimizer.learning_rate.assign(rates["learning_rate"])
             v.optimizer.apply(gradients, variables)
             v.assign_state({**loss.state, **kept})
             return tf.constant(True)
@@ -113,14 +128,15 @@ class OneStep:
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
+        self._numbers = self._descent.numbers
         self._signature = signature
         self._update, _ = compiler.compiled(
-            self._updated, [*signature.batch, _RATES, *signature.weights, *signature.target])
+            self._updated, [*signature.batch, self._numbers.spec, *signature.weights, *signature.target])
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, target: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
-        metrics, *rest = self._update(*inputs, tf.constant(rates, tf.float32), *weights, *target)
+        metrics, *rest = self._update(*inputs, self._numbers.tensor(rates), *weights, *target)
         n = len(self._descent.rows)
         rows = {name: numbers.numpy() for name, numbers in zip(self._descent.rows, rest[:n], strict=True)}
         return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}, rows=rows), rest[n:]
@@ -138,19 +154,20 @@ class Passes:
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
+        self._numbers = self._descent.numbers
         self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
         self._rows, self._kept = list[str](), list[str]()  # names of outputs of `_prepared`, set when it is compiled
         self._signature = signature
         self._prepare, outputs = compiler.compiled(
             self._prepared, [*signature.batch, *signature.weights, *signature.target])
         rows = [tf.TensorSpec((None, *row.shape[1:]), row.dtype) for row in outputs[:len(self._rows)]]
-        self._step, _ = compiler.compiled(
-            self._stepped, [*rows, tf.TensorSpec((None,), tf.int32), _RATES, *signature.weights, *signature.target])
+        self._step, _ = compiler.compiled(self._stepped, [
+            *rows, tf.TensorSpec((None,), tf.int32), self._numbers.spec, *signature.weights, *signature.target])
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, target: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
-        numbers, n, shuffle = tf.constant(rates, tf.float32), len(self._rows), np.random.default_rng(seed)
+        numbers, n, shuffle = self._numbers.tensor(rates), len(self._rows), np.random.default_rng(seed)
         prepared, found = self._prepare(*inputs, *weights, *target), list[NDArray]()
         rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
         kept, weights = rest[:len(self._kept)], rest[len(self._kept):]
@@ -202,8 +219,10 @@ class GradientsOf:
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
+        self._numbers = self._descent.numbers
         self._kept = list[str]()
-        self._gradients, _ = compiler.compiled(self._differentiated, [*signature.batch, _RATES, *signature.weights])
+        self._gradients, _ = compiler.compiled(
+            self._differentiated, [*signature.batch, self._numbers.spec, *signature.weights])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -212,7 +231,7 @@ class GradientsOf:
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
         """Computes them, see `DifferentiatingBackend.gradients`."""
-        metrics, *found = (each.numpy() for each in self._gradients(*inputs, tf.constant(rates, tf.float32), *weights))
+        metrics, *found = (each.numpy() for each in self._gradients(*inputs, self._numbers.tensor(rates), *weights))
         n = len(self._variables.network.trainable_variables)
         return Gradients(self._descent.named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))
 
@@ -220,7 +239,7 @@ class GradientsOf:
         """Inputs as of `OneStep`. Returns metrics, gradients, and new values of other variables."""
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
-        rates = Rates(*tf.unstack(inputs[n]))
+        rates = self._numbers.rates(inputs[n])
         metrics, gradients, loss = self._descent.gradient(prepared.rows, rates, weights, ())
         kept |= {**loss.state, **self._variables.untrained_state()}  # the forward pass may have changed them
         self._kept = list(kept)

@@ -40,7 +40,10 @@ class Learned:
         return {"weights": np.full(3, self.version, np.float32)}, self.version
 
 
-def model(version: int = 0) -> Learner:
+def model(version: int = 0, record: Recorder | None = None) -> Learner:
+    """The learner after so many updates. Ten agent steps for each are collected in the record."""
+    if record is not None:
+        record.statistics.agent_steps = 10 * version
     return cast(Learner, Learned(version))
 
 
@@ -50,12 +53,12 @@ def learned(record: Recorder, version: int, *scores: float, spent: TrainerTime |
     batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
     batch.version[:] = batch.requested_at[:] = 0
+    record.statistics.agent_steps = 10 * version - len(scores)
     record.statistics.collect(batch)
-    record.statistics.agent_steps = 10 * version
     record.statistics.report(UpdateStats(version, 10, {
         "policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
         "learning_rate": 3e-4}), batch, spent)
-    return model(version)
+    return model(version, record)
 
 
 def tick(record: Recorder, learner: Learner) -> dict[str, Any] | None:

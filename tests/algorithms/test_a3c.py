@@ -174,7 +174,7 @@ def test_explained_variance_of_the_best_constant_value_is_0() -> None:
     batch.terminated[:], batch.truncated[:], batch.reward[:] = True, False, np.clip(batch.reward, -1, 1)
     model = Learner(settings(rollout_length=1), VECTOR)
     names = [name for name, array in weights(model).items() if array.shape in ((64, 1), (1,))]
-    state, _, _ = model.state()
+    state, _ = model.state()
     for name in names:
         state[name] = np.zeros_like(state[name])
     state[next(name for name in names if state[name].shape == (1,))][:] = batch.reward.mean()

@@ -76,13 +76,13 @@ def test_what_is_written_is_of_the_moment_it_was_asked_for(
 def test_a_checkpoint_asked_for_while_one_is_written_follows_it(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     record, paths = begin(), []
-    record.checkpoints.request(model(1), paths.append)
-    record.checkpoints.request(model(2))
-    record.checkpoints.request(model(3), paths.append)  # that one will do
+    record.checkpoints.request(model(1, record), paths.append)
+    record.checkpoints.request(model(2, record))
+    record.checkpoints.request(model(3, record), paths.append)  # that one will do
     disk.ready.set()
     record.checkpoints.wait()
     clock.now += 1.0
-    tick(record, model(4))
+    tick(record, model(4, record))
     assert names(tmp_path) == [10, 40] and paths == 2 * [tmp_path / "checkpoints/000000000010"]
 
 
@@ -90,9 +90,9 @@ def test_the_end_waits_for_the_checkpoint_under_way(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk,
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.checkpoints.request(model(1))
+    record.checkpoints.request(model(1, record))
     threading.Timer(0.1, disk.ready.set).start()
-    end(record, model(1), "--steps 10")
+    end(record, model(1, record), "--steps 10")
     assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]
     assert f"Newest checkpoint: {tmp_path}/checkpoints/000000000010 " in capsys.readouterr().out
 
@@ -106,11 +106,11 @@ def test_the_end_tries_again_what_failed_under_way(
     record = begin()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", full)
-        record.checkpoints.request(model(1))
+        record.checkpoints.request(model(1, record))
         with pytest.raises(OSError, match="No space left"):
-            end(record, model(1), "--steps 10")
+            end(record, model(1, record), "--steps 10")
     assert "training goes on" not in capsys.readouterr().out
-    end(record, model(1), "--steps 10")
+    end(record, model(1, record), "--steps 10")
     assert names(tmp_path) == [10]
 
 
@@ -119,7 +119,7 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
         capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("ga3c.runs.checkpoints.SKIP_SECONDS", 0.01)
     record = begin()
-    record.checkpoints.request(model(1))
+    record.checkpoints.request(model(1, record))
     record.checkpoints.skip_last()
-    record.finish(10, "SIGINT", "it was not waited for")
+    record.finish("SIGINT", "it was not waited for")
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out

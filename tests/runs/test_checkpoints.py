@@ -39,7 +39,7 @@ def test_the_first_checkpoint_of_each_hour_stays(tmp_path: Path, clock: Clock, b
     began = clock.now
     for number, minutes in enumerate((5, 50, 61, 70, 119, 125, 170), 1):
         clock.now = began + 60.0 * minutes
-        record.checkpoints.save(model(number))
+        record.checkpoints.save(model(number, record))
     assert [path.name for path in checkpoint.saved(tmp_path / "checkpoints")] == [
         "000000000070", "000000000060", "000000000030"]
 
@@ -70,10 +70,10 @@ def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
     for version in (1, 2, 3):
         record.checkpoints.save(learned(record, version))
     (tmp_path / "checkpoints/000000000030/arrays.npz").write_bytes(b"rubbish")
-    spoilt = cast(Any, model(4))
-    spoilt.state = lambda: ({"weights": np.full(3, np.inf)}, 4, 40)
+    spoilt = cast(Any, model(4, record))
+    spoilt.state = lambda: ({"weights": np.full(3, np.inf)}, 4)
     record.checkpoints.save(spoilt)
-    now, taken = cast(Any, model(5)), []
+    now, taken = cast(Any, model(5, record)), []
     now.learning_rate_factor, now.go_back = 1.0, taken.append
     assert record.checkpoints.back_to_finite(now) == tmp_path / "checkpoints/000000000020"
     arrays, = taken
@@ -81,9 +81,10 @@ def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
 
 
 def test_going_back_asks_nothing_of_what_games_keep(tmp_path: Path, begin: Callable[..., Recorder]) -> None:
-    record, ours = begin(), cast(Any, model(1))
+    record = begin()
+    ours = cast(Any, model(1, record))
     ours.state = lambda: ({"weights": np.ones(3), "serial.0.best": np.full(1, -np.inf),
-                           "serial.0.name": np.array("ab")}, 1, 10)
+                           "serial.0.name": np.array("ab")}, 1)
     record.checkpoints.save(ours)
     ours.learning_rate_factor, ours.go_back = 1.0, lambda arrays: None
     assert record.checkpoints.back_to_finite(ours) == tmp_path / "checkpoints/000000000010"

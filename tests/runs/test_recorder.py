@@ -100,7 +100,7 @@ def test_the_bottleneck_is_in_rows_log_and_last_words(
     clock.now += 60.0
     record.tick(model(5), WORKERS._replace(agents=2), [os.getpid()])
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
-    record.finish(50, "a test", "it was not waited for")
+    record.finish("a test", "it was not waited for")
     assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
 
 
@@ -112,27 +112,29 @@ def test_the_bottleneck_is_in_rows_log_and_last_words(
 def test_steps_and_frames_are_limits(
         begin: Callable[..., Recorder], limit: dict[str, int], before: int, reached: int, told: str) -> None:
     record = begin(**limit)
-    assert record.reached(before) is None
-    assert record.reached(reached) == told
+    record.statistics.agent_steps = before
+    assert record.reached() is None
+    record.statistics.agent_steps = reached
+    assert record.reached() == told
 
 
 def test_minutes_are_a_limit_and_only_training_counts(clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(resumed={"time": 50.0}, started=False, minutes=1.5)
     clock.now += 500.0
-    assert (record.time, record.reached(0)) == (50.0, None)
+    assert (record.time, record.reached()) == (50.0, None)
     record.start()
     clock.now += 39.5
-    assert record.reached(0) is None
+    assert record.reached() is None
     clock.now += 0.5
-    assert record.reached(0) == "--minutes 1.5"
+    assert record.reached() == "--minutes 1.5"
 
 
 def test_episodes_are_a_limit_over_all_resumes(clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(resumed={"episodes": 3}, episodes=5)
-    assert record.reached(0) is None
+    assert record.reached() is None
     clock.now += 1.0
     record.tick(learned(record, 1, 0.0, 0.0), WORKERS, [])
-    assert record.reached(0) == "--episodes 5"
+    assert record.reached() == "--episodes 5"
 
 
 def test_the_main_thread_sleeps_until_the_next_row_or_the_end(clock: Clock, begin: Callable[..., Recorder]) -> None:
@@ -199,7 +201,7 @@ def test_why_there_is_no_last_checkpoint_is_told(
     record = begin()
     record.checkpoints.save(learned(record, 5))
     clock.now += 1.5
-    record.finish(60, "lost agents", "it failed, OSError: disk", ValueError("each one failed"))
+    record.finish("lost agents", "it failed, OSError: disk", ValueError("each one failed"))
     *_, told, last = capsys.readouterr().out.splitlines()
     assert told == "No last checkpoint: it failed, OSError: disk." and last.startswith("Newest checkpoint: ")
     ended, = [event for event in rows(tmp_path, "events.jsonl") if event["event"] == "end"]
@@ -265,6 +267,6 @@ def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
 def test_no_checkpoint_is_made_when_nothing_was_learned(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    end(record, model(0), "SIGINT")
+    end(record, model(0, record), "SIGINT")
     assert checkpoint.saved(tmp_path / "checkpoints") == []
     assert "No checkpoint" in capsys.readouterr().out

@@ -17,6 +17,7 @@ from workers import T, settings
 
 from ga3c.agents.process import ModelFailed
 from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
@@ -78,7 +79,7 @@ class Worker:
         self.model = LocalModel(self.port, world.store, world.settings, world.spec, world.learner.shared)
         seed, rng = seeded(agent_seed(world.settings, number, 1, 0))
         environment.reset(seed)
-        self._player = play(environment, world.store, rng, Progress.new(world.store.n_envs),
+        self._player = play(environment, world.store, rng, BY_POLICY, number, Progress.new(world.store.n_envs),
                             again=requests_twice(world.settings))
         self._request = next(self._player)
 
@@ -104,6 +105,7 @@ class Worker:
         with self.world.channel.collect(1) as collection:
             assert collection.slots == [slot]
             batch = self.world.store.view(slot)
+            self.world.learner.shared.agent_steps += batch.agent_steps  # as the main process counts them
             return (self.world.learner.read_update(slot, batch)[0],
                     {name: array.copy() for name, array in batch.arrays.items()})
 
@@ -154,7 +156,7 @@ def test_a_gradient_is_of_the_workers_copy_and_pushed_by_the_statistics_of_all(w
     shared = made.learner.shared
     push = shared.push
 
-    def noted(worker: int, s: Any, rate: float, gradients: list[np.ndarray], *more: Any) -> tuple[int, int]:
+    def noted(worker: int, s: Any, rate: float, gradients: list[np.ndarray], *more: Any) -> int:
         pushed.append((rate, [gradient.astype(np.float64) for gradient in gradients]))
         return push(worker, s, rate, gradients, *more)
 
@@ -205,7 +207,7 @@ def test_a_push_is_at_the_scheduled_rate_times_the_runs_factor(world: Callable[.
 class Noted:
     """Shared weights whose pushes are noted."""
 
-    def __init__(self, shared: Any, push: Callable[..., tuple[int, int]]) -> None:
+    def __init__(self, shared: Any, push: Callable[..., int]) -> None:
         self._shared, self.push = shared, push
 
     def __getattr__(self, name: str) -> Any:
@@ -217,8 +219,8 @@ def averaging() -> ModuleType:
     def build(settings: Settings, spec: EnvSpec) -> keras.Model:
         seen = keras.Input(spec.observation_shape)
         scaled = keras.layers.BatchNormalization()(keras.layers.Flatten()(seen))
-        return keras.Model(seen, [keras.layers.Dense(spec.n_actions, activation="softmax")(scaled),
-                                  keras.layers.Dense(1)(scaled)])
+        return keras.Model(seen, {"policy": keras.layers.Dense(spec.n_actions, activation="softmax")(scaled),
+                                  "value": keras.layers.Dense(1)(scaled)})
 
     module = ModuleType("averaging")
     module.build = build  # type: ignore[attr-defined]
@@ -291,10 +293,10 @@ def test_in_one_thread_each_worker_plays_a_rollout_and_pushes_before_the_next_on
     model, seen = Learner(chosen, run.spec), list[tuple[int, list[int]]]()
     update = model.update
 
-    def noted(batch: Batch) -> UpdateStats | None:
+    def noted(batch: Batch, *clock: int) -> UpdateStats | None:
         agent = int(batch.observation[0, 0, 0].view("<u4")[0])
         seen.append((agent, (model.version - batch.version[0, :T]).tolist()))
-        return update(batch)
+        return update(batch, *clock)
 
     model.update = noted  # type: ignore[method-assign]
     run_serial(chosen, run, model, interruption)

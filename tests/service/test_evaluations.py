@@ -87,7 +87,7 @@ def evaluated(begin: Callable[..., Recorder]) -> Callable[..., Evaluated]:
 def seconds(record: Recorder, ours: Evaluations, clock: Clock, first: int, last: int) -> None:
     for second in range(first, last + 1):
         clock.now += 1.0
-        ours.tick(model(second))
+        ours.tick(model(second, record))
         record.tick(model(second), WORKERS, [])
         record.checkpoints.wait()
 
@@ -211,7 +211,7 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
     seconds(record, ours, clock, 1, 3)
     evaluator.end(3.0)
     ours.stop()
-    end(record, model(3), "--steps 30")
+    end(record, model(3, record), "--steps 30")
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation"]
     path = tmp_path / "checkpoints/000000000030"
     assert f"Best evaluation: 3.00, by {path}" in capsys.readouterr().out
@@ -221,7 +221,7 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
     assert again.checkpoints.best == PLAYED._replace(checkpoint="000000000030", mean=3.0)
     seconds(again, ours, clock, 4, 6)
     ours.stop()
-    end(again, model(6), "SIGINT")
+    end(again, model(6, again), "SIGINT")
     assert evaluator.checkpoint is None
     assert evaluations(tmp_path)[-1] == {
         "time": 6.0, "event": "evaluation_stopped", "checkpoint": "checkpoints/000000000060"}
@@ -251,12 +251,12 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
 
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(evaluate)
-        ours.evaluate_last(model(last), interruption)
+        ours.evaluate_last(model(last, record), interruption)
         ending.result()
     assert rows_meanwhile == [last + 1], "the last row is there, whatever becomes of the evaluation"
     clock.now += 100.0
     ours.stop()
-    end(record, model(last), f"--steps {10 * last}")
+    end(record, model(last, record), f"--steps {10 * last}")
     assert len(rows(tmp_path)) == last + 1
     assert [(event["event"], event["checkpoint"][-3:]) for event in evaluations(tmp_path)] == (
         [("evaluation", "030")] if under_way else [("evaluation_stopped", "030"), ("evaluation", "050")])
@@ -276,11 +276,11 @@ def test_whoever_interrupts_the_last_evaluation_does_without_it(
 
     with ThreadPoolExecutor(1) as pool:
         interrupting = pool.submit(interrupt)
-        ours.evaluate_last(model(2), interruption)
+        ours.evaluate_last(model(2, record), interruption)
         interrupting.result()
     assert evaluator.started == [("000000000020", 7, 21)] and interruption.signum == signal.SIGINT
     ours.stop()
-    end(record, model(2), "--steps 20")
+    end(record, model(2, record), "--steps 20")
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_stopped"] and names(tmp_path) == [20]
 
 
@@ -297,7 +297,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_checkpoint_that_is_to_be_evaluate
 
     monkeypatch.setattr(record.checkpoints, "save_last", held)
     with pytest.raises(Interrupted):
-        ours.evaluate_last(model(2), interruption)
+        ours.evaluate_last(model(2, record), interruption)
     assert interruption.hurried and not evaluator.started
 
 
@@ -307,7 +307,7 @@ def test_a_last_evaluation_that_cannot_begin_is_told(
     record, evaluator, ours = evaluated()
     seconds(record, ours, clock, 1, 2)
     evaluator.error = OSError(11, "Resource temporarily unavailable")
-    ours.evaluate_last(model(2), interruption)
+    ours.evaluate_last(model(2, record), interruption)
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_failed"] and names(tmp_path) == [20]
     assert "training goes on" not in capsys.readouterr().out
 
@@ -317,5 +317,5 @@ def test_a_run_that_is_interrupted_evaluates_nothing_more(
     record, evaluator, ours = evaluated()
     seconds(record, ours, clock, 1, 2)
     interruption.signum = signal.SIGINT
-    ours.evaluate_last(model(2), interruption)
+    ours.evaluate_last(model(2, record), interruption)
     assert evaluator.started == []

@@ -144,11 +144,11 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
     predict, update = model.predict, model.update
 
     def slow(call, kind, seconds):
-        def slowed(argument):
+        def slowed(*arguments):
             if model.version > 20 and kind not in paused:
                 paused.append(kind)
                 time.sleep(seconds)
-            return call(argument)
+            return call(*arguments)
         return slowed
 
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))

@@ -29,11 +29,11 @@ def test_a_thread_that_raises_once_is_restarted_and_no_agent_waits_for_ever(
     model = CheckingModel()
     right, calls = getattr(model, method), []
 
-    def wrong(argument: object) -> object:
+    def wrong(argument: object, *clock: int) -> object:
         calls.append(1)
         if len(calls) == 20:
             raise ZeroDivisionError("of the model")
-        return right(argument)
+        return right(argument, *clock)
 
     monkeypatch.setattr(model, method, wrong)
     settings = counting_with_faults()
@@ -53,12 +53,12 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
     model = CheckingModel()
     right, fits = model.update, [99]
 
-    def small(batch):
+    def small(batch, *clock: int):
         if model.version == 10:
             fits[0] = 1
         if len(batch) > fits[0]:
             raise TooLarge("the device has no memory")
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", small)
     run = make_run(counting_with_faults())
@@ -72,7 +72,7 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
 
 def test_a_device_without_memory_for_one_rollout_ends_the_run(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(batch):
+    def never(batch, *clock: int):
         raise TooLarge("the device has no memory for anything")
 
     model = CheckingModel()
@@ -118,10 +118,10 @@ def test_when_nothing_moves_all_stacks_are_logged(
     model = CheckingModel()
     right, told = getattr(model, where), threading.Event()
 
-    def hold(argument):
+    def hold(argument, *clock: int):
         if model.version > 20:
             assert told.wait(20.0)
-        return right(argument)
+        return right(argument, *clock)
 
     monkeypatch.setattr(model, where, hold)
     settings = counting_with_faults(agents=agents)
@@ -214,14 +214,14 @@ def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
     settings = counting_with_faults(steps=None)
     run = make_run(settings)
 
-    def diverge(batch):
+    def diverge(batch, *clock: int):
         if model.version in (20, 40):
             saved = Checkpoint({"weights": next(states)}, {"agent_steps": model.version})
             checkpoint.save(run.checkpoints.directory, f"{model.version:012d}", saved, 9)
         if model.version in (60, 100):
             model.version += 1
             raise Diverged(f"at {model.version}")
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", diverge)
     with pytest.raises(Diverged, match="at 101"):

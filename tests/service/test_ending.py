@@ -25,10 +25,10 @@ def test_a_failure_while_stopping_is_not_swallowed(
     model = CheckingModel()
     right = model.update
 
-    def wrong(batch: Batch) -> UpdateStats:
+    def wrong(batch: Batch, *clock: int) -> UpdateStats:
         if (batch.steps < 5).any():  # rollouts are short only when agents drain
             raise ZeroDivisionError("at the end")
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", wrong)
     settings = counting(agents=8)
@@ -41,10 +41,10 @@ def test_an_update_that_never_ends_is_no_clean_end(
     model, released = CheckingModel(), threading.Event()
     right = model.update
 
-    def held(batch: Batch) -> UpdateStats:
+    def held(batch: Batch, *clock: int) -> UpdateStats:
         end_run()
         assert released.wait(60)
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", held)
     monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 0.1)
@@ -64,7 +64,7 @@ def test_no_update_begins_that_would_not_end_in_time(
     model, waiting, began = CheckingModel(), threading.Event(), list[float]()
     right = model.update
 
-    def slow(batch: Batch) -> UpdateStats | None:
+    def slow(batch: Batch, *clock: int) -> UpdateStats | None:
         if model.ending_early:
             return None
         if model.version >= 5:
@@ -73,7 +73,7 @@ def test_no_update_begins_that_would_not_end_in_time(
                 end_run()
             began.append(time.monotonic())
             waiting.wait(1.8)
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", slow)
     monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 2.0)
@@ -88,12 +88,12 @@ def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_end
     model, failed = CheckingModel(), list[int]()
     right = model.update
 
-    def wrong(batch: Batch) -> UpdateStats:
+    def wrong(batch: Batch, *clock: int) -> UpdateStats:
         if (batch.steps < 5).any():
             failed.append(batch.agent_steps)
             psutil.wait_procs(agent_processes())  # others' rollouts wait meanwhile
             raise Diverged("ten in a row")
-        return right(batch)
+        return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", wrong)
     run = make_run(counting(agents=8))

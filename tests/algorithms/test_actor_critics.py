@@ -161,8 +161,9 @@ def test_clip_fraction_and_kl_are_of_the_filled_steps_by_hand() -> None:
             "advantage": np.ones(5, np.float32), "proximal": np.array([0.5, 0.4, 0.7, 0.5, 0.9], np.float32),
             "filled": np.array([True, True, True, True, False])}
     given = settings(algorithm="ppo", clip_range=0.9).algorithm
-    metrics = PPO(given).loss(cast(Network, lambda observation, training: (observation, tf.zeros((5, 1)))),
-                              rows, {"entropy_coef": 0.01, "clip_range": 0.15}).metrics
+    metrics = PPO(given).loss(
+        cast(Network, lambda observation, training: {"policy": observation, "value": tf.zeros((5, 1))}), rows,
+        {"entropy_coef": 0.01, "clip_range": 0.15}).metrics
     ratio = np.array([1.0, 0.25, 8 / 7, 1.2])  # 8/7 is within 15 %
     assert metrics["clip_fraction"].numpy() == pytest.approx(2 / 4)
     assert metrics["kl"].numpy() == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)

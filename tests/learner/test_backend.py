@@ -154,7 +154,7 @@ store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_
 store.steps[:] = settings.algorithm.rollout_length
 batch = store.empty_batch(4)
 store.gather(range(4), batch, 0)
-learn(model, batch)
+model.update(batch, 0, 0)
 large = np.zeros((128, *spec.observation_shape), np.uint8)
 model.predict(large)
 ours, all_threads = time.thread_time(), time.process_time()
@@ -177,7 +177,7 @@ def watched(*tensors):
 
 
 model._backend._update = watched
-updates = threading.Thread(target=lambda: [learn(model, batch) for _ in range(3)])
+updates = threading.Thread(target=lambda: [model.update(batch, 0, 0) for _ in range(3)])
 updates.start()
 during = 0
 while updates.is_alive():
@@ -282,6 +282,7 @@ class Guesser:
 
     reads = ("reward", "observation")
     rates: dict[str, Annealed] = {}
+    reads_target = False
 
     def __init__(self) -> None:
         self.variables = {"guesser.00": keras.Variable(np.zeros(()), trainable=False)}

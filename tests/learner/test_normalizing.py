@@ -99,7 +99,7 @@ def test_a_restored_model_goes_on_exactly_and_one_gone_back_without_moments_begi
     assert {name: array.any() for name, array in one.state()[0].items() if name[:6] in ("observ", "return")} == {
         f"{owner}.{number:02d}": np.False_ for owner in ("observation", "return") for number in range(3)}
     with pytest.raises(ValueError, match="observation.01 is missing"):
-        one.restore({name: array for name, array in other.state()[0].items() if name != "observation.01"}, 0, 0)
+        one.restore({name: array for name, array in other.state()[0].items() if name != "observation.01"}, 0)
 
 
 def test_who_begins_with_the_weights_of_another_takes_the_moments_of_its_observations_too() -> None:

@@ -29,6 +29,7 @@ class Counting:
 
     reads = ("reward", "observation", "filled")
     rates: dict[str, Annealed] = {}
+    reads_target = False
 
     def __init__(self) -> None:
         self.variables = {"counted.00": keras.Variable(np.zeros(ROWS), trainable=False, dtype="float32"),

@@ -22,7 +22,7 @@ from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.plan import Plan
 from ga3c.settings.schema import Settings
-from ga3c.transport.channel import Arrivals, Channel
+from ga3c.transport.channel import Arrivals, Channel, Rollout
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
@@ -232,9 +232,9 @@ def test_what_waits_for_an_update_when_the_end_comes_is_counted_and_released() -
     conductor._rounds.asked(0, 0, 0, 1)
     conductor._rounds.asked(1, 7, 0, 1)
     assert conductor._rounds.due([0, 1])  # the rounds begin
-    conductor._note(Arrivals([], [(1, 7)], False))
+    conductor._note(Arrivals([], [Rollout(1, 1, 7)], False))
     assert not dropped and not released, "agent 0 still plays"
-    conductor._note(Arrivals([], [(0, 0)], True))
+    conductor._note(Arrivals([], [Rollout(0, 1, 0)], True))
     assert sorted(dropped) == [0, 7] and sorted(released) == [(0, 0), (1, 7)]
 
 

@@ -56,7 +56,6 @@ EFFECTS: dict[str, Callable[[], object]] = {
     "exit": lambda: sys.exit("enough of this"), "leave": lambda: os._exit(0),
     "interrupt": lambda: signal.raise_signal(signal.SIGINT) or _raise(KeyboardInterrupt()), "block": sleeps,
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV), "thread-leave": ends_by_a_thread,
-    "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "generator-exit": lambda: _raise(GeneratorExit()), "recursion": lambda: EFFECTS["recursion"](),
     # What changes the whole process, and does no harm where it is contained.
     "sigterm": lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -37,11 +36,6 @@ class Exits(Plain):
         return super().step(action)
 
 
-class Interrupts(Plain):
-    def step(self, action: int) -> Step:
-        raise KeyboardInterrupt
-
-
 class Leaves(Plain):
     def step(self, action: int) -> Step:
         os._exit(7)
@@ -55,12 +49,6 @@ class LeavesUnmade(Plain):
 class ExitsUnmade(Plain):
     def __init__(self, render_mode: str | None = None) -> None:
         raise SystemExit(3)
-
-
-class Segfaults(Plain):
-    def step(self, action: int) -> Step:
-        os.kill(os.getpid(), signal.SIGSEGV)
-        return super().step(action)
 
 
 class Raises(Plain):
@@ -149,14 +137,6 @@ class Prints(Plain):
         print('{"checkpoint": "forged"}', flush=True)
         print("said aloud", file=sys.stderr, flush=True)
         return super().step(action)
-
-
-class Reads(Plain):
-    """Reads from standard input, which is empty."""
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        assert sys.stdin.read() == "" and os.read(0, 1) == b""
-        return super().reset(seed=seed)
 
 
 class Draws(Plain):

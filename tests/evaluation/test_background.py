@@ -59,12 +59,6 @@ def test_a_failure_is_an_outcome_with_its_cause(
     assert outcome(made) == Outcome(CHECKPOINT, None, cause)
 
 
-def test_one_after_the_other(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for function in ("raises", "reports"):
-        begin(made, function, monkeypatch)
-        assert (outcome(made).report is None) == (function == "raises")
-
-
 def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(made, "hangs_whatever_it_is_given", monkeypatch)
     process = psutil.Process(made.pid)
@@ -88,13 +82,6 @@ def test_it_is_given_the_checkpoint_and_no_gpu(made: Evaluator, monkeypatch: pyt
     assert outcome(made).report == {
         "arguments": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--max-minutes", "30"], "nice": 5,
         "filmed": False, "gpu": "-1"}
-
-
-def test_one_that_cannot_be_started_leaves_nothing(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    with pytest.raises(FileNotFoundError):
-        made.start(CHECKPOINT, 3, 7)
-    assert made.checkpoint is None and made.sentinels == []
 
 
 @pytest.mark.parametrize(("episodes", "minutes"), [(16, "30"), (17, "20"), (160, "4")])

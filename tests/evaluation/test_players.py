@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from numpy.typing import NDArray
 
@@ -36,18 +32,15 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(("name", "told"), [
     ("Exits", r"failed while it played: SystemExit: the code 'enough of this' \(odd.py, line \d+\)"),
-    ("Interrupts", r"failed while it played: KeyboardInterrupt \(odd.py, line \d+\)"),
     ("Leaves", "ended its process with exit code 7 while it played"),
-    ("Segfaults", "was ended by SIGSEGV while it played"),
     ("Raises", r"failed while it played: Odd: of two lines \(odd.py, line \d+\)"),
     ("RaisesMute", r"failed while it played: Mute: its message cannot be read: ValueError \(odd.py, line \d+\)"),
     ("NotANumber", "failed while it played: ValueError: the reward is nan in step 1")])
-def test_what_a_game_does_while_it_plays_is_told(name: str, told: str, processes: int) -> None:
+def test_what_a_game_does_while_it_plays_is_told(name: str, told: str) -> None:
     with pytest.raises(EnvironmentFailed, match=f"^'odd:{name}-v0' {told}$"):
-        play(name, processes)
+        play(name)
 
 
 @pytest.mark.parametrize(("name", "told"), [
@@ -70,17 +63,6 @@ def test_the_deadline_is_of_each_step_not_of_all_that_a_process_plays() -> None:
     assert play("SlowToPlay", 1, agent_timeout=3.0).scores.tolist() == [5.0] * 4, "a turn takes four seconds"
 
 
-def test_a_game_may_start_processes_which_end_with_the_evaluation(working_directory: Path) -> None:
-    assert play("Starts").scores.tolist() == [5.0] * 4
-    pids = [int(line) for line in Path("started").read_text().split()]
-    assert len(pids) == 4
-    assert not psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=20)[1]
-
-
-def test_standard_input_is_empty() -> None:
-    assert play("Reads").scores.tolist() == [5.0] * 4
-
-
 def test_what_a_game_prints_goes_to_the_log_of_the_run(
         working_directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert play("Prints", log=working_directory / "log.txt").scores.tolist() == [5.0] * 4
@@ -92,36 +74,3 @@ def test_what_a_game_prints_goes_to_the_log_of_the_run(
 def test_a_game_that_fails_to_close_changes_no_score_and_leaves_its_reason(working_directory: Path) -> None:
     assert play("FailsToClose", log=working_directory / "log.txt").scores.tolist() == [5.0] * 4
     assert "'odd:FailsToClose-v0' failed while it was closed: RuntimeError: the close" in Path("log.txt").read_text()
-
-
-def test_the_stack_of_a_failure_stands_in_the_log(working_directory: Path) -> None:
-    with pytest.raises(EnvironmentFailed, match="Odd: of two lines"):
-        play("Raises", log=working_directory / "log.txt")
-    assert "Traceback" in Path("log.txt").read_text()
-
-
-ORPHANS = """
-import os
-from ga3c.evaluation.episodes import Limits, Protocol
-from ga3c.evaluation.players import playing
-from ga3c.settings.files import configured
-
-if __name__ == "__main__":
-    with playing(configured(game="odd:Starts-v0"), Protocol(1), Limits()) as players:
-        assert players.spec
-        print(players._children[0].pid, flush=True)
-        os.read(0, 1)
-"""
-
-
-def test_processes_and_what_they_started_end_with_the_one_they_play_for() -> None:
-    Path("orphans.py").write_text(ORPHANS)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with subprocess.Popen([sys.executable, "orphans.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True, env=environment) as evaluating:
-        assert evaluating.stdout is not None
-        player = psutil.Process(int(evaluating.stdout.readline()))
-        members = [player, *player.children(recursive=True)]
-        evaluating.kill()
-    assert len(members) >= 2
-    assert not psutil.wait_procs(members, timeout=20)[1]

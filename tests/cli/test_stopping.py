@@ -218,7 +218,7 @@ def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Ca
 # What the service does when the signal comes: (lines before it starts, when the signal comes, exit code, message).
 SLOW = "right = {0}\ndef slow(*arguments, **options):\n{1}\n    return right(*arguments, **options)\n{0} = slow"
 HELD = "    if {}:\n        print('held', flush=True)\n        time.sleep({})"
-STUCK = SLOW.format("learner.scheduled", HELD.format("arguments[2] > 1e-5", 1000))
+STUCK = SLOW.format("learner.Skips.record_update", HELD.format("arguments[1] > 20", 1000))  # within an update
 DOING: dict[str, tuple[str, int | None, str]] = {
     "queues full": (SLOW.format("learner.Learner.update", "    time.sleep(1.5)"), None, "--resume run"),
     "a predictor stuck": (SLOW.format("learner.Learner.predict", HELD.format("arguments[0].version > 20", 1000)), None,

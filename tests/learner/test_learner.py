@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 from batches import VECTOR, learn, random_batch, settings, weights
 
-from ga3c.learner.learner import DeviceFailed, Diverged, Learner, TooLarge, scheduled
+from ga3c.learner.learner import DeviceFailed, Diverged, Learner, TooLarge
+from ga3c.settings.annealing import Annealed
 
 
 def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
@@ -48,7 +49,7 @@ def test_version_steps_and_schedules_count_on() -> None:
         assert (update.version, update.batch_steps) == (number, 24)
         rates.append(update.metrics["learning_rate"])
     assert rates == [1.0, 0.5, 0.0, 0.0]
-    assert scheduled(2.0, None, 0.7) == 2.0
+    assert Annealed(2.0).at(0.7) == 2.0
 
 
 def test_updates_from_many_threads_are_all_made() -> None:

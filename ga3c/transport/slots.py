@@ -81,13 +81,6 @@ class Batch(_Facts):
     def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> Batch:
         return Batch({name: array[rollouts] for name, array in self.arrays.items()})
 
-    def keep(self, rollouts: NDArray[np.bool_]) -> int:
-        """Moves the rollouts in the mask (n,), n <= B, to the front; returns their number."""
-        kept = int(rollouts.sum())
-        for array in self.arrays.values():
-            array[:kept] = array[:len(rollouts)][rollouts]
-        return kept
-
     def clear(self, rollouts: slice | NDArray[np.bool_]) -> None:
         """Marks these rollouts as empty: without steps and without agents' seconds."""
         self.steps[rollouts] = self.reused[rollouts] = 0

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ga3c.transport.channel import batch_sizes, largest_size
+from ga3c.transport.batch_sizes import batch_sizes, largest_size
 from ga3c.tuning.measurement import Setting
 
 THREADS, AGENTS = 0, 1  # kinds of jobs on cores; threads go first

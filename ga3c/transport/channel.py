@@ -16,7 +16,6 @@ Next hop of an observation: `service.predictor.run_predictor`. Of a rollout: `se
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import itertools
 import math
@@ -33,6 +32,7 @@ import numpy as np
 
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS
+from ga3c.transport.batch_sizes import batch_sizes, largest_size, nearest_size
 from ga3c.transport.fields import Outputs
 from ga3c.transport.port import Port
 from ga3c.transport.slots import AgentStatus, Slots
@@ -41,25 +41,6 @@ from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, WAKE, Tick
 SHORTEST_DELAY, LONGEST_DELAY = 1e-4, 5e-3  # seconds of queue delay, in which a predictor waits for more
 MOST_TICKETS = 8192  # in one read that takes all tickets
 COUNT_SECONDS = 0.1  # after which a predictor counts the playing agents again
-
-
-def batch_sizes(most: int) -> list[int]:
-    """Returns the sizes of a prediction's batch, in requests: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and `most`.
-
-    There are few, because TensorFlow keeps buffers for every size it has met, in each of its threads.
-    """
-    regular = {size for power in range(most.bit_length()) for size in (2**power, 3 * 2**power)}
-    return sorted({size for size in regular if size < most} | {most})
-
-
-def largest_size(sizes: list[int], waiting: int) -> int:
-    """Returns the largest of the sorted `sizes` that `waiting` requests fill. The first size is 1."""
-    return sizes[bisect.bisect(sizes, waiting) - 1]
-
-
-def nearest_size(sizes: list[int], wanted: int) -> int:
-    """Returns the one of `sizes` that is nearest to `wanted`; the larger of two equally near ones."""
-    return min(reversed(sizes), key=lambda size: abs(size - wanted))
 
 
 class Requests:

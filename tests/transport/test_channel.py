@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ports import collected, make_store, outputs
 
-from ga3c.transport.channel import LONGEST_DELAY, SHORTEST_DELAY, Channel, batch_sizes, nearest_size
+from ga3c.transport.batch_sizes import batch_sizes, nearest_size
+from ga3c.transport.channel import LONGEST_DELAY, SHORTEST_DELAY, Channel
 from ga3c.transport.port import DRAIN, GO_ON, PREDICT, SUBMIT, TAKE, Port, ServerGone
 from ga3c.transport.slots import AgentStatus
 from ga3c.transport.tickets import Ticket, TicketQueue

@@ -41,8 +41,7 @@ from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
-from ga3c.learner.tensorflow.kernels import choose
-from ga3c.learner.tensorflow.loading import before_tensorflow
+from ga3c.learner import backend
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file, settings_of_run
 from ga3c.settings.machine import usable_cores
@@ -92,13 +91,12 @@ def _environment(settings: Settings, seconds: float) -> float:
 
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     spec = make_environment(settings, 1).spec
-    kernel = choose(settings, spec, lambda line: None)
-    before_tensorflow(library=kernel.library)
-    from ga3c.learner.tensorflow.device import start_tensorflow
+    kernel = backend.choose_kernel(settings, spec, lambda line: None)
+    backend.prepare(library=kernel.library)
     from ga3c.learner.learner import Learner
     from ga3c.settings.plan import rollouts_per_batch
     settings = settings.changed(device_threads=1, precision=kernel.precision)
-    start_tensorflow(settings)
+    backend.start(settings)
     model = Learner(settings, spec)
     rng = np.random.default_rng(settings.run.seed)
     if part == "inference":
@@ -287,8 +285,8 @@ def main() -> int:
             return 0
         for game in options.games:  # finds a mistake in the last game before the first is measured
             settings = train_settings(game, options.flags)
-            choose(settings, probe(settings), print)  # measured once, while this process does nothing else
-        before_tensorflow()
+            backend.choose_kernel(settings, probe(settings), print)  # measured once, while this process does nothing else
+        backend.prepare()
         with quiet(False):
             import tensorflow as tf  # slow; mistakes in the flags are reported before
 

@@ -7,15 +7,14 @@ processes by their names. So a user's functions are best defined in a module tha
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Outputs = Mapping[str, NDArray]
-"""A model's outputs for n observations, by name: arrays (n, ...)."""
+from ga3c.transport.fields import Outputs as Outputs
 
 Choose = Callable[[Outputs, np.random.Generator, NDArray[np.float64]], NDArray[np.int64]]
 """Maps (outputs for n observations, generator, exploration (n,)) to actions (n,) int64."""

@@ -112,7 +112,7 @@ class ChildProcess:
             self._connection.send(message)
 
     def receive(self, seconds: float = math.inf, starting: float = 0.0, stop: Sequence[Any] = ()) -> Any:
-        """Returns the next message of the function. Each sign of life begins the wait anew.
+        """Returns the next message of the function. Each sign of life restarts the wait.
 
         Args:
             seconds: the longest wait.

@@ -83,9 +83,8 @@ class Policy:
     """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
     `trained` says where the policy comes from, and `spec` which environments it plays. `inference` computes its
-    outputs, and `acting` says how to act on them. `outputs` describes them; `network`
-    is the Keras model.
-    `predict` may be called from any thread. `seed` is for the sampled actions.
+    outputs, and `acting` says how to act on them. `outputs` describes them; `network` is the Keras model. `predict` may
+    be called from any thread. `seed` is for the sampled actions.
 
     Without a `spec` the constructor makes the game to find out. A game of users' code is made in another process, and
     played for a step there. Raises ConfigError if the weights belong to another network, or if the game cannot be made.

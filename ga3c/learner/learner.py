@@ -168,8 +168,8 @@ class Learner:
         """Makes one update from the filled steps of `batch`. Returns None if none was made; no weight has changed then.
 
         An update makes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use it
-        once it is published. No update is made if no step is filled, if no minibatch is finite, if the weights went
-        back to a checkpoint meanwhile, or if `ending_early` is set at its beginning.
+        once it is published. No update is made if no step is filled or no minibatch is finite. Nor is one made if the
+        weights went back to a checkpoint meanwhile, or if `ending_early` is set at its beginning.
 
         Args:
             agent_steps: collected before this batch; the rates follow them.

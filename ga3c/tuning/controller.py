@@ -3,9 +3,9 @@
 A controller only decides; it has no clock and no thread. Each second the tuner passes a `Measurement` to `observe`, and
 records the `Trial` that `observe` returns when one is over. The supervisor then brings the workers to `setting`.
 
-The objective is the number of *agent steps collected and trained per second*: how fast `Learner.agent_steps` grows.
-An agent step counts once, in the first update that trains on it, however many passes the update has. Steps that
-are dropped, or whose update was skipped, do not count. So neither smaller updates nor more passes raise it.
+The objective is the number of *agent steps collected per second*: how fast `runs.statistics.Statistics.agent_steps`
+grows. An agent step counts once, when a trainer collects its rollout, however many passes its update has. Trainers
+collect no faster than they update. So neither smaller updates nor more passes raise it.
 
 With a ceiling on the policy lag, any setting below the ceiling beats any setting above it. The lag is in updates. One
 update makes one version of the weights, by all its passes and minibatches: `passes` x `minibatches` steps of the

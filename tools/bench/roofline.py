@@ -285,7 +285,7 @@ def main() -> int:
             return 0
         for game in options.games:  # finds a mistake in the last game before the first is measured
             settings = train_settings(game, options.flags)
-            backend.choose_kernel(settings, probe(settings), print)  # measured once, while this process does nothing else
+            backend.choose_kernel(settings, probe(settings), print)
         backend.prepare()
         with quiet(False):
             import tensorflow as tf  # slow; mistakes in the flags are reported before

@@ -14,7 +14,8 @@ from ga3c.settings.algorithms import ALGORITHMS
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import GROUPS, MAX_SLOTS, NETWORKS, Settings
+from ga3c.settings.schedule import MAX_SLOTS
+from ga3c.settings.schema import GROUPS, NETWORKS, Settings
 
 
 def settled(*argv: str) -> Settings:
@@ -61,9 +62,9 @@ def _agreeing(made: Settings) -> Settings:
     That is what does not go with a schedule or with agents that learn by themselves.
     """
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
-    if made.workers_learn:
+    if made.schedule.agents_learn:
         made = made.changed(schedule="queues", **alone)
-    if not made.workers_learn or made.algorithm.optimizer != "adam" or made.run.serial:
+    if not made.schedule.agents_learn or made.algorithm.optimizer != "adam" or made.run.serial:
         made = made.changed(local_updates=1)
     if made.batching.schedule == "multi-batch":
         made = made.changed(schedule="synchronous")
@@ -73,5 +74,5 @@ def _agreeing(made: Settings) -> Settings:
 any_settings = st.builds(Settings, **{
     group: st.builds(kind, **{name: values_of(name, field) for name, field in kind.model_fields.items()})
     for group, kind in GROUPS.items()}).map(_agreeing).filter(
-        lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS)
+        lambda made: made.schedule.most[0] * made.agents.slots_per_agent <= MAX_SLOTS)
 """Settings that `resolve` takes."""

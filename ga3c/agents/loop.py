@@ -80,7 +80,7 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, actin
         at: the agent's position; kept up to date, so that it can be saved at every PREDICT.
         resumed: whether `at` is a saved position. Otherwise the agent first takes a slot.
         again: whether to ask for a second prediction after a full rollout, and act on that one. See
-            `settings.plan.requests_twice`.
+            `Schedule.requests_twice`.
         discount: gamma of `discounted_reward`; None if the slots have no such field.
     """
     T = store.rollout_length

@@ -23,7 +23,6 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.process_group import lead_group
 from ga3c.envs.random_streams import seed_global_streams
 from ga3c.settings.machine import be_killed_first
-from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
@@ -121,10 +120,11 @@ def agent_main(port: Port, store: Slots, settings: Settings, acting: Acting, see
             grants: Grants = port if model is None else model(port, store)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
-            first = plan(settings).first(port.agent, port.generation)
+            schedule = settings.schedule
+            first = schedule.first(port.agent, port.generation)
             drive(play(environment, store, rng, acting, port.agent,
                        Progress.new(store.n_envs, first, mixed.tolist(), played),
-                       again=requests_twice(settings), discount=reward_discount(settings.algorithm)), grants, store)
+                       again=schedule.requests_twice, discount=reward_discount(settings.algorithm)), grants, store)
             try:
                 environment.close()
             except BaseException:  # noqa: B036  # all rollouts are submitted, so this harms nothing

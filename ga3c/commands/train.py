@@ -121,7 +121,7 @@ def _notes_on_settings(settings: Settings, given: Collection[str]) -> list[str]:
     from ga3c.envs.atari_games import atari_game_of
     from ga3c.service.batches import notes_on_minibatches
     return [*without_effect(settings, given, atari_game_of(settings.env) is not None), *rising(settings),
-            *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule),
+            *notes_on_lag(settings),
             *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 
@@ -161,7 +161,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
         from ga3c.runs.directory import create_directory, lock_directory
         from ga3c.runs.recorder import Recorder
         backend.start(settings)
-        learns_here = settings.run.serial or not settings.workers_learn
+        learns_here = settings.run.serial or not settings.schedule.agents_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
     if interruption.signum is not None:  # users' code may have caught the exception

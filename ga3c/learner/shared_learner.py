@@ -32,7 +32,7 @@ class SharedLearner:
         self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
         self.acting = algorithm.acting
         self._metrics = (*self._backend.metrics, "passes", "learning_rate")
-        workers = settings.agent_capacity
+        workers, _, _ = settings.schedule.most
         self.shared = SharedWeights(self._backend.arrays(), self._backend.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
         self.skips, self.minibatch_seconds = Skips(), 0.0  # none is in this process

@@ -93,7 +93,7 @@ class Recorder:
         self.spec = spec
         self.directory = directory
         self.shown = shown or directory
-        traces = settings.run.trace and not settings.run.serial and not settings.workers_learn
+        traces = settings.run.trace and not settings.run.serial and not settings.schedule.agents_learn
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
@@ -118,7 +118,7 @@ class Recorder:
         self.versions = versions()
         self._meter = Meter(runs_user_code(settings))
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
-                                    settings.tuning.max_lag if settings.tunes else None)
+                                    settings.tuning.max_lag if settings.schedule.tuned else None)
         self._diagnosis: Diagnosis | None = None
         self._losses, self._skips = _Growth(), _Growth()
         self._log, self._metrics, self._events, self._episodes = self._logs = [

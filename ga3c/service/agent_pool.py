@@ -181,7 +181,7 @@ class AgentPool:
             args=(port, self._store, s, self._model.acting,
                   agent_seed(s, agent.number, port.generation, self._resumed_at),
                   self._recorder.log_path,
-                  self._recorder.statistics.agent_steps // (s.agent_count * s.agents.envs_per_agent)),
+                  self._recorder.statistics.agent_steps // (s.schedule.agents * s.agents.envs_per_agent)),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
@@ -331,7 +331,7 @@ class AgentPool:
             return Cause.SIGNAL
         if exitcode == 255 and forkserver_ended(agent.forked_from):
             return Cause.FORK_SERVER
-        if exitcode == MODEL_FAILED and self._settings.workers_learn:
+        if exitcode == MODEL_FAILED and self._settings.schedule.agents_learn:
             return Cause.MODEL
         return Cause.EXCEPTION if exitcode == 1 and agent.faults_seen > 0 else Cause.EXIT
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ga3c.runs.statistics import Statistics
 from ga3c.settings.algorithms import facts
-from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.fields import Field
@@ -52,12 +51,12 @@ class BatchSource(Protocol):
 
 def notes_on_minibatches(settings: Settings) -> list[str]:
     """Returns a note if the settings ask for more minibatches than an update has whole rollouts; else nothing."""
-    asked, rollouts = settings.algorithm.minibatches, rollouts_per_batch(settings)
+    asked, rollouts = settings.algorithm.minibatches, settings.schedule.rollouts
     algorithm = settings.algorithm.algorithm
     if not facts(algorithm).rollouts_whole or asked <= rollouts:
         return []
     steps = f"{rollouts} step{'' if rollouts == 1 else 's'} of the optimizer"
-    larger = "More --agents make" if plan(settings).in_rounds else "--training-batch-min makes"
+    larger = "More --agents make" if settings.schedule.agents_wait else "--training-batch-min makes"
     return [f"--minibatches {asked}: {algorithm} takes rollouts whole, and an update has {rollouts}. A pass is "
             f"{steps}. {larger} updates larger."]
 

@@ -14,7 +14,7 @@ from ga3c.runs.statistics import PredictionCount, Statistics, TrainerTime
 from ga3c.service.batches import clean, join
 from ga3c.service.predictor import Predictor
 from ga3c.service.rounds import Rounds, Update
-from ga3c.settings.plan import Plan
+from ga3c.settings.schedule import Schedule
 from ga3c.transport.channel import Arrivals, Channel, Requests
 from ga3c.transport.slots import Batch, Slots
 from ga3c.transport.tickets import Ticket
@@ -24,18 +24,18 @@ class Conductor:
     """The state of the rounds, and the work on them. A thread that replaces a failed one continues with this state.
 
     Args:
-        n_rollouts, rollout_length: size of a batch.
+        rollout_length: steps in a rollout of a batch.
         report: called with each update.
         statistics: counts what is collected, dropped and lost.
         over: returns whether the last update was made. After it, requests wait until the agents drain.
     """
 
-    def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,
+    def __init__(self, channel: Channel, store: Slots, learner: Learner, schedule: Schedule,
                  rollout_length: int, report: Callable[[UpdateStats, Batch, TrainerTime], None],
                  statistics: Statistics, over: Callable[[], bool]) -> None:
         self._channel, self._store, self._learner = channel, store, learner
         self._report, self._statistics, self._over = report, statistics, over
-        self._rounds, self._buffer = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
+        self._rounds, self._buffer = Rounds(schedule), store.empty_batch(schedule.rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
         self._ending = False                    # agents drain: every request is answered
 

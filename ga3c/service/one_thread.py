@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ga3c.service.batches import join
 from ga3c.service.queues import Queues, Turns
 from ga3c.service.rounds import Answer, Rounds, Update
-from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Outputs
 from ga3c.transport.slots import Batch
@@ -50,9 +49,10 @@ class Schedule(Protocol):
 
 def make_schedule(settings: Settings) -> Schedule:
     """Returns the schedule named in the settings."""
-    if settings.workers_learn:
-        return Turns(settings.agent_count)
-    return Rounds(plan(settings)) if plan(settings).in_rounds else Queues(rollouts_per_batch(settings))
+    schedule = settings.schedule
+    if schedule.agents_learn:
+        return Turns(schedule.agents)
+    return Rounds(schedule) if schedule.agents_wait else Queues(schedule.rollouts)
 
 
 class OneThread:
@@ -60,7 +60,7 @@ class OneThread:
 
     def __init__(self, settings: Settings) -> None:
         self._schedule = make_schedule(settings)
-        self._rollouts, self._length = rollouts_per_batch(settings), settings.algorithm.rollout_length
+        self._rollouts, self._length = settings.schedule.rollouts, settings.algorithm.rollout_length
         self._moving: deque[int] = deque()  # agents that were answered and have not played on yet
 
     def begin(self, agents: Agents) -> None:
@@ -113,14 +113,3 @@ class OneThread:
         self._moving = deque(map(int, state["moving"]))
         if not {*self._moving} <= {*range(n)}:
             raise ValueError("the checkpoint has another number of agents")
-
-
-def slots_needed(settings: Settings, agents: int) -> int:
-    """Returns a number of slots with which no agent ever waits for a free one.
-
-    Each agent holds the rollout it writes and the one it is about to submit. The other slots wait for an update.
-    """
-    schedule = plan(settings)
-    if schedule.in_rounds:
-        return agents * (schedule.uses + 1)
-    return 2 * agents + rollouts_per_batch(settings)

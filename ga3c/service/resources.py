@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import psutil
 
-from ga3c.service.one_thread import slots_needed
 from ga3c.settings.machine import left_in_container
-from ga3c.settings.plan import plan, rollouts_per_batch
-from ga3c.settings.schema import AGENT_DESCRIPTORS, OBSERVATION_BYTES, OTHER_DESCRIPTORS, Settings
+from ga3c.settings.schedule import AGENT_DESCRIPTORS, OBSERVATION_BYTES, OTHER_DESCRIPTORS, agent_bytes
+from ga3c.settings.schema import Settings
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow and the model
 _MODEL_BYTES = 400 * 2**20    # TensorFlow and the model copy of an A3C worker
@@ -39,7 +38,7 @@ def preflight(settings: Settings, directory: Path, observation_bytes: int = OBSE
 
     observation_bytes: bytes of one observation, if known; else Atari's.
     """
-    agents = settings.agent_count
+    agents = settings.schedule.agents
     return [_descriptors(agents), _processes(agents), _memory(settings, observation_bytes), _disk(directory)]
 
 
@@ -66,8 +65,8 @@ def _processes(agents: int) -> Finding:
 
 
 def _memory(settings: Settings, observation_bytes: int) -> Finding:
-    agents, each = settings.agent_count, settings.agent_bytes
-    if settings.workers_learn and not settings.run.serial:
+    agents, each = settings.schedule.agents, agent_bytes(settings)
+    if settings.schedule.agents_learn and not settings.run.serial:
         each += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
@@ -80,13 +79,13 @@ def _memory(settings: Settings, observation_bytes: int) -> Finding:
 
 def _steps_beside_slots(settings: Settings) -> int:
     """Returns the agent steps kept outside slots: in batch buffers, and in serial mode in rollouts that wait."""
-    rollouts, agents = rollouts_per_batch(settings), settings.agent_count
+    schedule, rollouts = settings.schedule, settings.schedule.rollouts
     if settings.run.serial:
-        rollouts += max(0, slots_needed(settings, agents) - settings.agents.slots_per_agent * agents)
-    elif settings.workers_learn or rollouts == 1:
+        rollouts += max(0, schedule.slots_in_one_thread - settings.agents.slots_per_agent * schedule.agents)
+    elif schedule.agents_learn or rollouts == 1:
         return 0
-    elif not plan(settings).in_rounds:
-        rollouts *= max(settings.tuning.trainers, settings.started[2])
+    else:
+        rollouts *= schedule.trainers
     return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 

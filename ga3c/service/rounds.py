@@ -8,11 +8,11 @@ use the same machine, so they learn the same.
     multi-batch   all agents take a step; after every `steps_per_update` steps one of the `update_groups` groups is
                   trained on, each in turn, with its last `rollout_length` steps (CuLE: Dalton et al., 2020, section 4)
 
-No agent acts with weights that a running update will replace. Every agent takes exactly `Plan.steps` steps between two
-updates. So versions, policy lags and batches do not depend on the speed of any agent.
+No agent acts with weights that a running update will replace. Every agent takes exactly `Schedule.steps` steps
+between two updates. So versions, policy lags and batches do not depend on the speed of any agent.
 
 A full rollout needs a bootstrap value from the weights that played it. Its agent requests that value and submits. Then
-it requests another prediction, for its next action (`settings.plan.requests_twice`).
+it requests another prediction, for its next action (`Schedule.requests_twice`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ga3c.settings.plan import Plan
+from ga3c.settings.schedule import Schedule
 
 
 class Answer(NamedTuple):
@@ -71,10 +71,10 @@ class _Participant:
 class Rounds:
     """The state of the rounds: requests that wait, rollouts submitted, and what is due next."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.updates = self._turn = 0
-        self._played = [0] * plan.turns  # steps answered so far, by turn
+        self._played = [0] * schedule.turns  # steps answered so far, by turn
         self._agents: dict[int, _Participant] = {}
 
     @property
@@ -104,39 +104,39 @@ class Rounds:
         """Returns what is due; None until the agents whose turn it is have asked. `present`: agents that play or will.
 
         The rounds begin when all present agents have asked. An agent that comes later takes part after the next update
-        that `Plan.begins` allows.
+        that `Schedule.begins` allows.
         """
         if not self._agents:
             return None
         if not self.updates and not any(each.takes_part for each in self._agents.values()):
             if not self._agents.keys() >= set(present):
                 return None
-            self._played, self._turn = [0] * self.plan.turns, 0  # agents may have died before the first update
+            self._played, self._turn = [0] * self._schedule.turns, 0  # agents may have died before the first update
             self._admit()
-        for _ in range(self.plan.turns):
+        for _ in range(self._schedule.turns):
             members = [agent for agent, each in self._agents.items()
-                       if each.takes_part and agent % self.plan.turns == self._turn]
+                       if each.takes_part and agent % self._schedule.turns == self._turn]
             if any(self._agents[agent].asked is None for agent in members):
                 return None
             before = [agent for agent in members if self._asks_for_a_value(self._agents[agent])]
             if before:
                 return Answer(sorted(before), False)
-            if members and self._played[self._turn] < self.plan.steps * (self.updates + 1):
+            if members and self._played[self._turn] < self._schedule.steps * (self.updates + 1):
                 return Answer(sorted(members), True)
-            self._turn = (self._turn + 1) % self.plan.turns
-        return Update([(agent, each.submitted[-self.plan.uses:]) for agent, each in self._of_the_group()
+            self._turn = (self._turn + 1) % self._schedule.turns
+        return Update([(agent, each.submitted[-self._schedule.uses:]) for agent, each in self._of_the_group()
                        if each.submitted])
 
     def _of_the_group(self) -> list[tuple[int, _Participant]]:
         """Returns the agents of the group that the next update is made from."""
-        group = self.updates % self.plan.groups
-        return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self.plan.groups == group]
+        group = self.updates % self._schedule.groups
+        return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self._schedule.groups == group]
 
     def _asks_for_a_value(self, agent: _Participant) -> bool:
         """Returns whether the agent asks for the value of a final observation, or for a bootstrap value."""
         assert agent.asked is not None
         slot, step = agent.asked
-        return step == self.plan.segment or agent.slot not in (-1, slot)
+        return step == self._schedule.segment or agent.slot not in (-1, slot)
 
     def answered(self, answer: Answer) -> None:
         """Notes that the agents were answered. They now play or submit."""
@@ -147,24 +147,24 @@ class Rounds:
             known.asked = None
         if answer.plays:
             self._played[self._turn] += 1
-            self._turn = (self._turn + 1) % self.plan.turns
+            self._turn = (self._turn + 1) % self._schedule.turns
 
     def updated(self) -> list[tuple[int, int]]:
         """Notes that the due update is made, or its data copied. Returns (agent, slot) of slots no longer needed."""
         free = []
         for agent, each in self._of_the_group():
             each.untrained = None
-            while len(each.submitted) >= self.plan.uses:
+            while len(each.submitted) >= self._schedule.uses:
                 free.append((agent, each.submitted.pop(0)))
         self.updates += 1
-        self._played = [self.plan.steps * self.updates] * self.plan.turns
+        self._played = [self._schedule.steps * self.updates] * self._schedule.turns
         self._turn = 0
         self._admit()
         return free
 
     def _admit(self) -> None:
         for agent, each in self._agents.items():
-            if self.plan.begins(agent, each.generation) == self.updates % self.plan.groups:
+            if self._schedule.begins(agent, each.generation) == self.updates % self._schedule.groups:
                 each.takes_part = True
 
     @property
@@ -177,13 +177,14 @@ class Rounds:
     def state(self) -> dict[str, Any]:
         """Returns plain values, without requests. `untrained` is not needed: agents of serial mode do not leave."""
         agents = sorted(self._agents.items())
-        return {"plan": list(self.plan), "updates": self.updates, "turn": self._turn, "played": self._played,
+        return {"schedule": list(self._schedule[:4]), "updates": self.updates, "turn": self._turn,
+                "played": self._played,
                 "slots": [(agent, each.slot) for agent, each in agents if each.takes_part],
                 "submitted": [(agent, each.submitted) for agent, each in agents if each.takes_part]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another plan."""
-        if state["plan"] != list(self.plan) or len(state["played"]) != self.plan.turns:
+        """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another schedule."""
+        if state["schedule"] != list(self._schedule[:4]) or len(state["played"]) != self._schedule.turns:
             raise ValueError("they are of another schedule")
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}

@@ -19,7 +19,6 @@ from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.predictor import run_predictor
 from ga3c.service.trainer import run_trainer
-from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
@@ -77,7 +76,7 @@ class QueueSchedule(Schedule):
     def train(self) -> None:
         """See `Schedule.train`."""
         source = RolloutQueue(
-            self._channel, self._store, rollouts_per_batch(self._settings), self._learner, self._statistics)
+            self._channel, self._store, self._settings.schedule.rollouts, self._learner, self._statistics)
         run_trainer(source, self._learner, self._statistics, self._report, self._halved)
 
     def end_update_early(self) -> None:
@@ -94,7 +93,7 @@ class RoundsSchedule(Schedule):
                  report: Report) -> None:
         self._channel, self._learner, self._statistics = channel, learner, recorder.statistics
         self._conductor = Conductor(
-            channel, store, learner, plan(settings), rollouts_per_batch(settings), settings.algorithm.rollout_length,
+            channel, store, learner, settings.schedule, settings.algorithm.rollout_length,
             report, recorder.statistics, lambda: recorder.reached() is not None)
 
     def train(self) -> None:
@@ -136,10 +135,10 @@ class WorkersSchedule(Schedule):
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,
                   recorder: Recorder, report: Report, halved: Halved) -> Schedule:
     """Returns the schedule of the settings. `report` is called with each update, `halved` as in `run_trainer`."""
-    if settings.workers_learn:
+    if settings.schedule.agents_learn:
         assert isinstance(learner, SharedLearner)
         return WorkersSchedule(channel, store, learner, recorder, report)
     assert not isinstance(learner, SharedLearner)
-    if plan(settings).in_rounds:
+    if settings.schedule.agents_wait:
         return RoundsSchedule(settings, channel, store, learner, recorder, report)
     return QueueSchedule(settings, channel, store, learner, recorder, report, halved)

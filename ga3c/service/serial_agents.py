@@ -23,9 +23,8 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.learner.learner import Model
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.one_thread import Learn, OneThread, Predict, slots_needed
+from ga3c.service.one_thread import Learn, OneThread, Predict
 from ga3c.service.signals import Interrupted
-from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Slots
@@ -60,10 +59,13 @@ class Agents:
     def __init__(self, settings: Settings, spec: EnvSpec, model: Model, began_at: int,
                  saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
                  stopping: Callable[[], bool] = lambda: False) -> None:
-        self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
+        schedule = settings.schedule
+        self.n = schedule.agents
+        self._n_envs = settings.agents.envs_per_agent
+        self._shape = spec.observation_shape
         self._began_at = began_at
-        self._driver, schedule = OneThread(settings), plan(settings)
-        self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=model.outputs,
+        self._driver = OneThread(settings)
+        self.store = Slots(spec, schedule.segment, self._n_envs, schedule.slots_in_one_thread, outputs=model.outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
         random_steps = 0 if began_at else settings.agents.random_start_steps
@@ -91,7 +93,7 @@ class Agents:
             for agent, each in enumerate(self._agents):
                 each.player = play(each.environment, self.store, each.rng, model.acting, agent, each.progress,
                                    resumed=saved is not None,
-                                   again=requests_twice(settings), discount=reward_discount(settings.algorithm))
+                                   again=schedule.requests_twice, discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)
             self._driver.begin(self)

@@ -48,7 +48,6 @@ from ga3c.service.evaluations import Evaluations
 from ga3c.service.schedules import make_schedule
 from ga3c.service.signals import Signals
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
-from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
@@ -62,8 +61,9 @@ STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
 class _StallAlarm:
     """An alarm for predictors or trainers that have work but make no progress."""
 
-    def __init__(self, rollouts_per_update: int, in_rounds: bool) -> None:
-        self._rollouts_per_update, self._in_rounds = rollouts_per_update, in_rounds
+    def __init__(self, rollouts_per_update: int, agents_wait: bool) -> None:
+        self._rollouts_per_update = rollouts_per_update
+        self._agents_wait = agents_wait
         self._done = (0, 0)
         self._moved = [0.0, 0.0]
         self._raised = False
@@ -80,7 +80,7 @@ class _StallAlarm:
             training_queue: rollouts that wait. A few agents cannot fill an update, because their slots run out first;
                 then `blocked` shows the stall.
         """
-        idle = (waiting < (max(1, agents) if self._in_rounds else 1),
+        idle = (waiting < (max(1, agents) if self._agents_wait else 1),
                 training_queue < self._rollouts_per_update and not blocked)
         moved = (predictions != self._done[0], version != self._done[1])
         self._done = (predictions, version)
@@ -104,8 +104,8 @@ class Service:
         self._learner: Model = learner
         recorder.statistics.skips = learner.skips
         self._store = Slots(
-            recorder.spec, plan(settings).segment, settings.agents.envs_per_agent,
-            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
+            recorder.spec, settings.schedule.segment, settings.agents.envs_per_agent,
+            settings.schedule.most[0] * settings.agents.slots_per_agent, settings.schedule.most[0], learner.outputs,
             settings.algorithm.normalize_rewards)
         self._channel = Channel(
             self._store, settings.agents.slots_per_agent, self._on_vacant)
@@ -114,11 +114,11 @@ class Service:
         self._agents = AgentPool(
             settings, self._store, self._channel, recorder, learner, schedule.entry,
             signals.interruptible)
-        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
+        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.schedule.tuned else None
         self._wanted = (self._tuner.setting if self._tuner else
-                        (settings.agent_count, schedule.predictors, schedule.trainers))
+                        (settings.schedule.agents, schedule.predictors, schedule.trainers))
         self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
-        self._stalls = _StallAlarm(rollouts_per_batch(settings), plan(settings).in_rounds)
+        self._stalls = _StallAlarm(settings.schedule.rollouts, settings.schedule.agents_wait)
         self._resumed_at = recorder.statistics.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # exception; when its thread began
         self._halvings: deque[tuple[int, int]] = deque()

@@ -25,7 +25,7 @@ _ALGORITHM = ("correction", "clip_range", "clip_range_final")
 
 
 def _why_counts_fixed(s: Settings) -> str:
-    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.workers_learn else
+    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.schedule.agents_learn else
              f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
     return f"with {cause} the numbers of workers are fixed"
 
@@ -42,22 +42,22 @@ def _annealed(s: Settings) -> Iterator[bool]:
 _RULES = (
     _Rule((*_THREADS, "training_batch_min", "agents_max"), lambda s: s.batching.schedule != "queues",
           lambda s: f"--schedule {s.batching.schedule} says which agents are answered, and what an update takes"),
-    _Rule(("device_threads",), lambda s: s.workers_learn,
+    _Rule(("device_threads",), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} each agent computes in one thread"),
-    _Rule((*_THREADS, "training_batch_min"), lambda s: s.workers_learn,
+    _Rule((*_THREADS, "training_batch_min"), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
     _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
-    _Rule(("trace",), lambda s: s.workers_learn,
+    _Rule(("trace",), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} updates happen in the agents' processes"),
     _Rule(("kernels",), lambda s: s.run.serial and s.run.kernels == "remeasure", lambda s: "--serial measures none"),
-    _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _why_counts_fixed),
-    _Rule(("start", "controller", "window", "max_lag"), lambda s: not s.tunes, _why_counts_fixed),
-    _Rule(("window",), lambda s: s.tunes and s.tuning.controller != "paper",
+    _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.schedule.tuned, _why_counts_fixed),
+    _Rule(("start", "controller", "window", "max_lag"), lambda s: not s.schedule.tuned, _why_counts_fixed),
+    _Rule(("window",), lambda s: s.schedule.tuned and s.tuning.controller != "paper",
           lambda s: "only --controller paper uses it"),
-    _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.agent_capacity) < s.agent_capacity,
-          lambda s: f"there is room for the {s.agent_capacity} to begin with"),
+    _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.schedule.most[0]) < s.schedule.most[0],
+          lambda s: f"there is room for the {s.schedule.most[0]} to begin with"),
     _Rule(("update_groups", "steps_per_update"), lambda s: s.batching.schedule != "multi-batch",
           lambda s: "only --schedule multi-batch uses them"),
     _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "only --optimizer adam uses it"),

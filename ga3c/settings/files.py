@@ -17,9 +17,9 @@ import yaml
 from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.plan import plan
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
-from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, MOST_SLOTS_PER_AGENT, Settings
+from ga3c.settings.schedule import MAX_SLOTS
+from ga3c.settings.schema import ALL, GROUPS, MOST_SLOTS_PER_AGENT, Settings
 
 
 _ANOTHER_BASE = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")  # 010 is eight to YAML, and 1:30 is ninety
@@ -201,10 +201,10 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     preset = given.get("preset", "default")
     first = starting_values(given.get("preset"), given.get("algorithm", ""))
     settings = Settings.model_validate(_nested({**first, **given}))
-    environments = settings.agent_count * settings.agents.envs_per_agent
+    environments = settings.schedule.agents * settings.agents.envs_per_agent
     by_size = values_by_size(preset, environments, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
-    if settings.workers_learn:
+    if settings.schedule.agents_learn:
         _check_workers(settings, given)
     if settings.algorithm.local_updates > 1:
         _check_local_updates(settings)
@@ -215,18 +215,19 @@ def _merged(given: Mapping[str, Any]) -> Settings:
 
 def check_agents(settings: Settings) -> None:
     """Raises ConfigError for too many slots, or more update groups than agents. Both depend on the machine."""
-    if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
-        raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
+    agents, _, _ = settings.schedule.most
+    if agents * settings.agents.slots_per_agent > MAX_SLOTS:
+        raise ConfigError(f"agents: {agents} x slots_per_agent {settings.agents.slots_per_agent} is "
                           f"over {MAX_SLOTS} slots")
     groups = settings.batching.update_groups
-    if settings.batching.schedule == "multi-batch" and groups > settings.agent_count:
-        raise ConfigError(f"update_groups: {groups} groups need as many agents, there are {settings.agent_count}")
+    if settings.batching.schedule == "multi-batch" and groups > settings.schedule.agents:
+        raise ConfigError(f"update_groups: {groups} groups need as many agents, there are {settings.schedule.agents}")
 
 
 def _check_local_updates(settings: Settings) -> None:
     """Raises ConfigError unless local updates are possible: with a3c-cpu and Adam, and not in serial mode."""
     name = f"local_updates: {settings.algorithm.local_updates}"
-    if not settings.workers_learn:
+    if not settings.schedule.agents_learn:
         raise ConfigError(f"{name} needs algorithm a3c-cpu, whose workers have weights of their own")
     if settings.algorithm.optimizer != "adam":
         raise ConfigError(f"{name} needs optimizer adam, whose steps can be added up")
@@ -250,7 +251,7 @@ def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
 
 def _check_multi_batch(settings: Settings) -> None:
     """Raises ConfigError if rollout_length, update_groups and steps_per_update, or the slots, do not fit together."""
-    length, (steps, groups, uses, *_) = settings.algorithm.rollout_length, plan(settings)
+    length, (steps, groups, uses, *_) = settings.algorithm.rollout_length, settings.schedule
     if length != steps * groups * uses and settings.batching.steps_per_update is None:
         right = [number for number in range(1, length + 1) if length % number == 0]
         raise ConfigError(f"update_groups: {groups} must divide rollout_length {length}; "

@@ -146,11 +146,13 @@ def notes_on_steps(settings: AlgorithmSettings) -> list[str]:
             "may not learn. --passes 1 --minibatches 1 makes one; --algorithm ppo holds them back."]
 
 
-def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
+def notes_on_lag(settings: Settings) -> list[str]:
     """Returns a warning if the schedule has policy lag and the algorithm does not correct for it."""
-    if facts(algorithm).corrects_lag or schedule not in ("queues", "multi-batch"):
+    algorithm = settings.algorithm.algorithm
+    if facts(algorithm).corrects_lag or not settings.schedule.lags:
         return []
-    return [f"{algorithm} does not correct for policy lag, which --schedule {schedule} has: it may not learn. "
+    return [f"{algorithm} does not correct for policy lag, which --schedule {settings.batching.schedule} has: it may "
+            "not learn. "
             "--schedule alternating has none; --algorithm appo corrects for it."]
 
 

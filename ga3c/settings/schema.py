@@ -7,8 +7,8 @@ that it needs, or the whole `Settings` if it needs several.
 
 from __future__ import annotations
 
+import functools
 import re
-import resource
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,22 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from ga3c.settings.algorithms import ALGORITHMS, facts
-from ga3c.settings.machine import usable_cores, usable_memory
+from ga3c.settings.algorithms import ALGORITHMS
 from ga3c.settings.messages import nearest
+from ga3c.settings.schedule import Schedule, schedule_of
 
-MAX_SLOTS = 65_535
-"""The most slots a ticket can name."""
 MOST_SLOTS_PER_AGENT = 16
 
 NETWORKS = ("auto", "small", "large", "nature", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
 _WIDEST = 60                # characters of the choices behind a flag
-
-AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
-OTHER_DESCRIPTORS = 200     # file descriptors of everything else
-OBSERVATION_BYTES = 84 * 84 * 4
 
 
 def _setting(default: Any, description: str, metavar: str = "N", **limits: Any) -> Any:
@@ -287,71 +281,15 @@ class Settings(Group):
         groups: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             groups.setdefault(ALL[name].group, {})[name] = value
-        return self.model_copy(update={group: getattr(self, group).model_copy(update=update)
-                                       for group, update in groups.items()})
+        changed = self.model_copy(update={group: getattr(self, group).model_copy(update=update)
+                                          for group, update in groups.items()})
+        changed.__dict__.pop("schedule", None)  # a copy has the cached one, which is of the old values
+        return changed
 
-    @property
-    def tunes(self) -> bool:
-        """Whether the controller changes the numbers of workers. They are fixed in rounds and in serial mode."""
-        return (self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
-                and not self.workers_learn)
-
-    @property
-    def workers_learn(self) -> bool:
-        """Whether the algorithm is A3C on processors: each agent has its own model and trains it."""
-        return facts(self.algorithm.algorithm).workers_learn
-
-    @property
-    def agent_count(self) -> int:
-        """N_A at the start: of `start`, else `agents`, else 32 environments per core, but 2 to 16 agents per core.
-
-        Agents that train their own models: one per core (Mnih et al., 2016: 16 on 16 cores).
-        """
-        usual = usable_cores() if self.workers_learn else _usual_agents(self.agents.envs_per_agent)
-        return self.started[0] or self.tuning.agents or usual
-
-    @property
-    def agent_capacity(self) -> int:
-        """The most agents that the shared memory has room for. In rounds the number of agents is fixed."""
-        least = max(self.agent_count, self.tuning.agents or 0)
-        if self.batching.schedule != "queues":
-            return least
-        if self.tuning.agents_max is None and self.tunes:
-            most = self._most_agents
-            return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))
-        return max(self.tuning.agents_max or 0, least)
-
-    @property
-    def agent_bytes(self) -> int:
-        """Bytes of memory of one Atari agent process: 104 MB with the defaults, 58 of them slots."""
-        slots = self.agents.slots_per_agent * self.algorithm.rollout_length * OBSERVATION_BYTES
-        return 8 * 2**20 + self.agents.envs_per_agent * (9 * 2**18 + slots)
-
-    @property
-    def _most_agents(self) -> int:
-        """The most agents that are useful and fit: twice the usual number, half the memory, the file descriptors."""
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if descriptors == resource.RLIM_INFINITY:
-            descriptors = 2**20
-        return min(4096, 2 * _usual_agents(self.agents.envs_per_agent), usable_memory() // 2 // self.agent_bytes,
-                   (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
-
-    @property
-    def thread_capacity(self) -> tuple[int, int]:
-        """The most predictors and trainers: as configured; if dynamic, also up to half the cores (2 to 16)."""
-        most = min(16, max(2, usable_cores() // 2)) if self.tunes else 1
-        _, predictors, trainers = self.started
-        return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
-
-    @property
-    def started(self) -> tuple[int, int, int]:
-        """N_A, N_P and N_T of `start`; zeros if it is null or the numbers are fixed."""
-        n_a, n_p, n_t = map(int, (self.tunes and self.tuning.start or "0/0/0").split("/"))
-        return n_a, n_p, n_t
-
-
-def _usual_agents(envs_per_agent: int) -> int:
-    return max(2, min(16, 32 // envs_per_agent)) * usable_cores()
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The schedule in numbers, on this machine; see `settings/schedule.py`."""
+        return schedule_of(self)
 
 
 class SettingField(NamedTuple):

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.schema import MAX_SLOTS
+from ga3c.settings.schedule import MAX_SLOTS
 from ga3c.transport.batch_sizes import batch_sizes, largest_size, nearest_size
 from ga3c.transport.fields import Outputs
 from ga3c.transport.port import Port

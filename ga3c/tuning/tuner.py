@@ -46,22 +46,18 @@ class Run(Protocol):
         """Appends a line to events.jsonl."""
 
 
-def limits(settings: Settings) -> Setting:
-    """Returns the largest numbers of agents, predictors and trainers."""
-    return settings.agent_capacity, *settings.thread_capacity
-
-
 def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
     """Returns the first counts, and whether they were remembered.
 
     They are `start`, else the given counts, else the remembered ones, else the defaults for this machine.
     """
-    if any(settings.started):
-        return settings.started, False
+    schedule = settings.schedule
+    counts = (schedule.agents, schedule.predictors, schedule.trainers)
+    if settings.tuning.start is not None:
+        return counts, False
     kinds = ("agents", "predictors", "trainers")
     unchanged = all(getattr(settings.tuning, kind) == getattr(TuningSettings(), kind) for kind in kinds)
     remembered = recall(settings, run.spec.name, run.log) if settings.tuning.remember and unchanged else None
-    counts = (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers)
     return remembered or counts, remembered is not None
 
 
@@ -75,7 +71,7 @@ class Tuner:
         self._settings = settings
         self._run = run
         self._on_cores = on_cores
-        (first, remembered), most = start(settings, run), limits(settings)
+        (first, remembered), most = start(settings, run), settings.schedule.most
         ceiling = settings.tuning.max_lag
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":

@@ -270,7 +270,7 @@ def test_a_run_of_a_larger_machine_is_found_on_a_smaller_one(tmp_path: Path, mon
     make_trained(tmp_path / "run", settings)
     text = (tmp_path / "run/config.yaml").read_text()
     (tmp_path / "run/config.yaml").write_text(re.sub("agents: 4 ", "agents: null ", text, count=1))
-    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 1)
+    monkeypatch.setattr("ga3c.settings.schedule.usable_cores", lambda: 1)
     assert find(str(tmp_path / "run")).settings.batching.update_groups == 4
     with pytest.raises(ConfigError, match="update_groups: 4 groups need as many agents, there are 2"):
         check_agents(find(str(tmp_path / "run")).settings)

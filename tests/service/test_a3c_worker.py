@@ -32,7 +32,6 @@ from ga3c.service.counter import run_counter
 from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
-from ga3c.settings.plan import requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import PREDICT, SUBMIT
@@ -55,8 +54,8 @@ class World:
     def __init__(self, chosen: Settings) -> None:
         self.settings, self.spec = chosen, probe(chosen)
         self.learner = SharedLearner(chosen, self.spec)
-        self.store = Slots(self.spec, T, chosen.agents.envs_per_agent, 2 * chosen.agent_count, chosen.agent_count,
-                           self.learner.outputs)
+        self.store = Slots(self.spec, T, chosen.agents.envs_per_agent, 2 * chosen.schedule.agents,
+                           chosen.schedule.agents, self.learner.outputs)
         self.channel = Channel(self.store, 2)
         self.environments: list[Environment] = []
 
@@ -80,7 +79,7 @@ class Worker:
         seed, rng = seeded(agent_seed(world.settings, number, 1, 0))
         environment.reset(seed)
         self._player = play(environment, world.store, rng, BY_POLICY, number, Progress.new(world.store.n_envs),
-                            again=requests_twice(world.settings))
+                            again=world.settings.schedule.requests_twice)
         self._request = next(self._player)
 
     def grant(self) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
-from ga3c.settings.plan import Plan
+from ga3c.settings.schedule import Schedule
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Arrivals, Channel, Rollout
 from ga3c.transport.slots import Batch
@@ -228,7 +228,8 @@ def test_what_waits_for_an_update_when_the_end_comes_is_counted_and_released() -
     channel = SimpleNamespace(connected={0: 1, 1: 1}, release=released.extend)
     store = SimpleNamespace(empty_batch=lambda *size: None, view=lambda slot: slot)
     statistics = SimpleNamespace(report_lost=dropped.append)
-    conductor = Conductor(channel, store, None, Plan(5), 2, 5, lambda *update: None, statistics, lambda: False)
+    conductor = Conductor(channel, store, None, Schedule(5, rollouts=2), 5, lambda *update: None, statistics,
+                          lambda: False)
     conductor._rounds.asked(0, 0, 0, 1)
     conductor._rounds.asked(1, 7, 0, 1)
     assert conductor._rounds.due([0, 1])  # the rounds begin

@@ -17,7 +17,7 @@ from ga3c.service.predictor import Predictor, run_predictor
 from ga3c.service.rounds import Update
 from ga3c.service.schedules import QueueSchedule
 from ga3c.settings.files import configured
-from ga3c.settings.plan import Plan
+from ga3c.settings.schedule import Schedule
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
 
@@ -61,7 +61,7 @@ def test_what_the_same_thread_takes_for_updates_is_not_outside_the_model(monkeyp
     store = Slots(SPEC, 1, 1, 2)
     channel, count = Channel(store, 2), PredictionCount()
     predictor = Predictor(channel, store, cast(Any, Uniform()), 1, count)
-    conductor = Conductor(channel, store, cast(Any, Busy()), Plan(1), 1, 1, cast(Any, None), Statistics(1),
+    conductor = Conductor(channel, store, cast(Any, Busy()), Schedule(1), 1, cast(Any, None), Statistics(1),
                           lambda: False)
     due = iter([Update([]), None])
     monkeypatch.setattr(conductor._rounds, "due", lambda present: next(due))

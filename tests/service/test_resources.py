@@ -13,7 +13,7 @@ from ga3c.service import resources as preflight
 from ga3c.service.resources import Finding
 from ga3c.settings import machine
 from ga3c.settings.files import configured
-from ga3c.settings.schema import OBSERVATION_BYTES
+from ga3c.settings.schedule import OBSERVATION_BYTES
 
 
 def found(name: str, directory: Path, agents: int = 8, envs: int = 16) -> Finding:

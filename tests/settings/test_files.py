@@ -60,8 +60,8 @@ def test_settings_from_python_go_over_preset_and_file(write: Write) -> None:
 def test_counts_from_python_go_over_the_start_of_a_file(write: Write) -> None:
     path = write("tuning: {start: 3/2/1}")
     assert configured(path).tuning.start == configured(path, seed=1).tuning.start == "3/2/1"
-    assert configured(path, agents=5).agent_count == 5
-    assert configured(path, agents=5, start="7/1/1").agent_count == 7
+    assert configured(path, agents=5).schedule.agents == 5
+    assert configured(path, agents=5, start="7/1/1").schedule.agents == 7
 
 
 def test_the_settings_of_a_run_take_what_is_given_besides(write: Write) -> None:

@@ -55,7 +55,7 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
 ])
 def test_cores_are_those_that_all_groups_around_us_allow(limit: Limit, ours: str, files: Files, cores: int) -> None:
     limit(ours, files)
-    assert machine.usable_cores() == cores and Settings().agent_count == 2 * cores
+    assert machine.usable_cores() == cores and Settings().schedule.agents == 2 * cores
 
 
 def test_cores_are_those_of_our_affinity(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:

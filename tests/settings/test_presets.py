@@ -9,10 +9,9 @@ import pytest
 from parsing import mistake, settled
 
 from ga3c.service.batches import notes_on_minibatches
-from ga3c.settings.files import check_agents, recorded, to_yaml, yaml_scalar
+from ga3c.settings.files import check_agents, configured, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.presets import PRESETS, notes_on_lag, notes_on_steps
-from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import ALL, Settings
 
 
@@ -158,18 +157,22 @@ def test_several_steps_that_nothing_holds_back_are_told() -> None:
 
 
 def test_who_asks_for_lag_without_a_correction_is_told() -> None:
+    def notes(algorithm: str, schedule: str, **more: Any) -> list[str]:
+        return notes_on_lag(configured(algorithm=algorithm, schedule=schedule, agents=4, **more))
+
     for without in (("ppo", "alternating"), ("appo", "queues"), ("my:Own", "queues")):
-        assert notes_on_lag(*without) == []
-    note, = notes_on_lag("ppo", "queues")
+        assert notes(*without) == []
+    note, = notes("ppo", "queues")
     assert note.startswith("ppo does not correct for policy lag, which --schedule queues has")
-    assert len(notes_on_lag("a2c", "multi-batch")) == 1
+    assert len(notes("a2c", "multi-batch")) == 1
+    assert notes("a2c", "multi-batch", update_groups=1) == [], "one group of all agents is synchronous"
 
 
 @pytest.mark.parametrize("algorithm", ["appo", "a3c", "a2c", "ppo"])
 @pytest.mark.parametrize("schedule", ["queues", "synchronous", "alternating", "multi-batch"])
 def test_each_schedule_begins_by_its_name_alone_on_two_cores(
         algorithm: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 2)
+    monkeypatch.setattr("ga3c.settings.schedule.usable_cores", lambda: 2)
     check_agents(settled("--algorithm", algorithm, "--schedule", schedule))
 
 
@@ -193,25 +196,26 @@ def test_a_preset_that_is_named_holds_for_another_algorithm_too() -> None:
 
 def test_quality_learns_from_minibatches_of_256_and_ends_episodes_with_a_life() -> None:
     s = settled("--preset", "quality")
-    assert s.agent_count * s.agents.envs_per_agent == 16 and s.algorithm.rollout_length == 128 and not s.tunes
-    assert rollouts_per_batch(s) == 2 and s.batching.training_batch_min / s.algorithm.minibatches == 256
+    assert s.schedule.agents * s.agents.envs_per_agent == 16 and s.algorithm.rollout_length == 128
+    assert s.schedule.rollouts == 2 and not s.schedule.tuned
+    assert s.batching.training_batch_min / s.algorithm.minibatches == 256
     assert s.env.life_loss and s.algorithm.network == "nature" and s.algorithm.algorithm == "appo"
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in ("default", "fast", "quality")])
 def test_a_papers_preset_leaves_nothing_to_our_defaults(preset: str) -> None:
     settings = settled("--preset", preset)
-    schedule = plan(settings)
+    schedule = settings.schedule
     given = PRESETS[preset]
     assert set(given) >= {
         "learning_rate", "learning_rate_final", "entropy_coef", "entropy_coef_final", "rollout_length", "gamma",
         "value_coef", "optimizer", "max_grad_norm", "gae_lambda", "network", "agents", "envs_per_agent"}
-    environments = settings.agent_count * settings.agents.envs_per_agent
-    if settings.workers_learn:  # one a core, each of which is an update by itself
+    environments = settings.schedule.agents * settings.agents.envs_per_agent
+    if settings.schedule.agents_learn:  # one a core, each of which is an update by itself
         assert (environments, settings.algorithm.rollout_length) == (usable_cores(), 5)
         return
     batch = settings.algorithm.rollout_length * environments // schedule.groups
-    assert (environments, batch if schedule.in_rounds else settings.batching.training_batch_min) == {
+    assert (environments, batch if schedule.agents_wait else settings.batching.training_batch_min) == {
         "paper": (32, 40), "ga3c": (32, 40), "accelerated-a2c": (16, 80), "accelerated-ppo": (8, 2048),
         "accelerated-appo": (8, 2048), "cule": (120, 120), "cule-ppo": (256, 1024)}[preset]
-    assert schedule.in_rounds == (settings.batching.schedule != "queues")
+    assert schedule.agents_wait == (settings.batching.schedule != "queues")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import settings as examples
 from parsing import any_settings
 
-from ga3c.settings import schema
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.schedule import agent_bytes
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 
@@ -46,33 +46,33 @@ def test_a_changed_copy_has_the_new_values_and_all_others(made: Settings) -> Non
 
 def test_agents_default_to_32_environments_a_core() -> None:
     cores = usable_cores()
-    agents = [configured(envs_per_agent=n).agent_count for n in (1, 2, 4, 8, 16, 100)]
+    agents = [configured(envs_per_agent=n).schedule.agents for n in (1, 2, 4, 8, 16, 100)]
     assert agents == [16 * cores, 16 * cores, 8 * cores, 4 * cores, 2 * cores, 2 * cores]
-    assert configured(agents=3, dynamic=False).agent_capacity == 3
-    assert configured(agents=3, agents_max=2).agent_capacity == 3
-    assert configured(agents=3, agents_max=9).agent_capacity == 9
-    assert configured(agents=3, agents_max=9, schedule="synchronous").agent_capacity == 3, "a fixed number"
+    assert configured(agents=3, dynamic=False).schedule.most[0] == 3
+    assert configured(agents=3, agents_max=2).schedule.most[0] == 3
+    assert configured(agents=3, agents_max=9).schedule.most[0] == 9
+    assert configured(agents=3, agents_max=9, schedule="synchronous").schedule.most[0] == 3, "a fixed number"
 
 
 def test_the_more_a_rollout_holds_the_fewer_agents_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "usable_cores", lambda: 64)
-    monkeypatch.setattr(schema, "usable_memory", lambda: 28 * 2**30)
+    monkeypatch.setattr("ga3c.settings.schedule.usable_cores", lambda: 64)
+    monkeypatch.setattr("ga3c.settings.schedule.usable_memory", lambda: 28 * 2**30)
     long, short = configured(), configured(preset="fast")
-    assert long.agent_bytes - short.agent_bytes == 16 * 2 * (64 - 20) * 84 * 84 * 4
+    assert agent_bytes(long) - agent_bytes(short) == 16 * 2 * (64 - 20) * 84 * 84 * 4
     for settings in (long, short):
-        assert settings.agent_capacity * settings.agent_bytes <= 14 * 2**30
-        assert (settings.agent_capacity + 1) * settings.agent_bytes > 14 * 2**30
-    assert 128 < long.agent_capacity < short.agent_capacity < 256
+        assert settings.schedule.most[0] * agent_bytes(settings) <= 14 * 2**30
+        assert (settings.schedule.most[0] + 1) * agent_bytes(settings) > 14 * 2**30
+    assert 128 < long.schedule.most[0] < short.schedule.most[0] < 256
 
 
 def test_there_is_room_for_the_counts_to_start_from() -> None:
-    assert configured(start="9/3/2", agents=2, agents_max=2).agent_capacity == 9
-    predictors, trainers = configured(start="9/17/18").thread_capacity
+    assert configured(start="9/3/2", agents=2, agents_max=2).schedule.most[0] == 9
+    predictors, trainers = configured(start="9/17/18").schedule.most[1:]
     assert (predictors, trainers) == (17, 18)
     fixed = configured(start="9/17/18", dynamic=False, predictors=3, agents=2)
-    assert fixed.thread_capacity == (3, 1) and fixed.agent_count == fixed.agent_capacity == 2
-    assert configured(start="9/3/2", agents=2).agent_count == 9
-    assert configured(start="2/1/1", agents=40).agent_capacity >= 40
+    assert fixed.schedule.most[1:] == (3, 1) and fixed.schedule.agents == fixed.schedule.most[0] == 2
+    assert configured(start="9/3/2", agents=2).schedule.agents == 9
+    assert configured(start="2/1/1", agents=40).schedule.most[0] >= 40
 
 
 def test_counts_to_start_from_have_the_limits_of_the_counts() -> None:
@@ -80,4 +80,4 @@ def test_counts_to_start_from_have_the_limits_of_the_counts() -> None:
         with pytest.raises(ConfigError, match="it is to be N/N/N, as in 1/1/1, and at most 4096/64/64"):
             configured(start=start)
     for n_a, threads in itertools.product((1, 9, 10, 99, 100, 999, 1000, 3999, 4000, 4089, 4096), (1, 9, 10, 59, 64)):
-        assert configured(start=f"{n_a}/{threads}/{threads}").started == (n_a, threads, threads)
+        assert configured(start=f"{n_a}/{threads}/{threads}").schedule[-4:-1] == (n_a, threads, threads)

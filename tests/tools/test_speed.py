@@ -15,7 +15,6 @@ from programs import tool
 from rows import rows
 
 import ga3c
-from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 
 Call = Callable[..., int]
@@ -82,7 +81,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
     def note(settings: Settings, seconds: float) -> dict[str, Any]:
         asked.append(settings)
-        rate = float(settings.agent_count * settings.agents.envs_per_agent)
+        rate = float(settings.schedule.agents * settings.agents.envs_per_agent)
         pps = rate * (1 if settings.algorithm.network == "small" else settings.algorithm.large_stride / 10)
         return {"steps_per_second": rate, "pps": pps, "tps": 2.0, "prediction_batch": 3.0, "lag_mean": None,
                 "cpu_machine": 1.5}
@@ -119,9 +118,9 @@ def test_schedules_are_compared_with_updates_of_one_size(
     assert len(measured) == 6
     for one in measured:
         size = one.agents.envs_per_agent * 4
-        assert size in (8, 32) and one.agent_count == 4 and one.algorithm.network == "dense"
-        rounds = plan(one)
-        update = rounds.segment * size if rounds.in_rounds else one.batching.training_batch_min
+        assert size in (8, 32) and one.schedule.agents == 4 and one.algorithm.network == "dense"
+        rounds = one.schedule
+        update = rounds.segment * size if rounds.agents_wait else one.batching.training_batch_min
         assert update == one.algorithm.rollout_length * size
     assert [row[:2] for row in table(tmp_path / "environments.md")] == [
         [schedule, size] for schedule in speed.SCHEDULES for size in ("8", "32")]

@@ -17,7 +17,7 @@ from ga3c.settings.files import configured
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings
 from ga3c.tuning.memory import recall, remember
-from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, start
+from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, start
 
 MakeRun = Callable[..., Recorder]
 
@@ -55,7 +55,7 @@ def test_the_start_is_told_given_remembered_or_the_default(
     run = make_run(settings)
     remember(settings, run.spec.name, (7, 2, 1), 900.0, run.log)
     counts, remembered = start(settings, run)
-    assert counts == (first or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
+    assert counts == (first or (settings.schedule.agents, settings.tuning.predictors, settings.tuning.trainers))
     assert remembered == (first == (7, 2, 1))
 
 
@@ -63,17 +63,17 @@ def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRu
     settings = toy(agents_max=9)
     run = make_run(settings)
     remember(settings, run.spec.name, (4000, 50, 1), 900.0, run.log)
-    assert Tuner(settings, run, True).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
+    assert Tuner(settings, run, True).setting == (max(9, settings.schedule.agents), settings.schedule.most[1], 1)
 
 
 @pytest.mark.parametrize("scarce", ["memory", "descriptors"])
 def test_room_is_no_more_than_the_machine_can_hold(monkeypatch: pytest.MonkeyPatch, scarce: str) -> None:
-    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 128)
+    monkeypatch.setattr("ga3c.settings.schedule.usable_cores", lambda: 128)
     if scarce == "memory":
         monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2**20}.get(name, 4096))
     else:
-        monkeypatch.setattr("ga3c.settings.schema.resource.getrlimit", lambda which: (1024, 4096))
-    assert 10 < configured(agents=10).agent_capacity < 250
+        monkeypatch.setattr("ga3c.settings.schedule.resource.getrlimit", lambda which: (1024, 4096))
+    assert 10 < configured(agents=10).schedule.most[0] < 250
 
 
 # ------------------------------------------------------------------------------------------------ seconds

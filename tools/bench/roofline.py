@@ -94,7 +94,6 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     kernel = backend.choose_kernel(settings, spec, lambda line: None)
     backend.prepare(library=kernel.library)
     from ga3c.learner.learner import Learner
-    from ga3c.settings.plan import rollouts_per_batch
     settings = settings.changed(device_threads=1, precision=kernel.precision)
     backend.start(settings)
     model = Learner(settings, spec)
@@ -109,7 +108,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
             return batch
 
         return _microseconds(predict, seconds)
-    n = rollouts_per_batch(settings)
+    n = settings.schedule.rollouts
     store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, n,
                   discounted=settings.algorithm.normalize_rewards)
     store.observation[:] = rng.integers(0, 256, store.observation.shape)
@@ -195,7 +194,6 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Returns all measurements of one game. A run's limit uses the costs measured just before and after the run."""
-    from ga3c.settings.plan import rollouts_per_batch
     cores = usable_cores()
     settings = train_settings(game, flags)
 
@@ -220,7 +218,7 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
             before = after
     rollout_steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
     result = {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,
-              "training_batch": rollouts_per_batch(settings) * rollout_steps, "runs": runs}
+              "training_batch": settings.schedule.rollouts * rollout_steps, "runs": runs}
     if not runs:
         return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
     return {**result, **medians(runs, cores)}

@@ -129,7 +129,7 @@ def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
     SystemExit if the seconds are too few or no update comes.
     """
     # An Atari environment takes 10 ms of a core to start. Batches and queues then need time to become steady.
-    before = seconds / 2 + 0.01 * settings.agent_count * settings.agents.envs_per_agent / usable_cores()
+    before = seconds / 2 + 0.01 * settings.schedule.agents * settings.agents.envs_per_agent / usable_cores()
     while True:
         late = [row for row in _rows(settings, before + seconds) if row["time"] >= before]
         if len(late) < _LEAST_ROWS:

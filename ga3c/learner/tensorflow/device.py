@@ -22,13 +22,13 @@ def share_gpus() -> None:
 def start_tensorflow(settings: Settings) -> None:
     """Sets device and thread options. Call it before the first tensor of the process."""
     share_gpus()
-    if settings.workers_learn:
+    if settings.schedule.agents_learn:
         tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(operation_threads(settings))
     # A call that is not `_inline` holds one of these threads until it ends. The condition within an update always
     # holds one more. With fewer threads predictions wait for updates; with one thread an update waits for itself.
     # Each thread keeps its own buffers for every batch size that it has met, so there are no more threads than that.
-    predictors, trainers = settings.thread_capacity
+    _, predictors, trainers = settings.schedule.most
     tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
     if settings.run.serial:
         tf.config.experimental.enable_op_determinism()
@@ -60,7 +60,7 @@ def _failure(device: str) -> str:
 
 def operation_threads(settings: Settings) -> int:
     """Returns the threads inside one operation: `device_threads`, or 1 where each process or thread computes alone."""
-    if settings.run.serial or settings.workers_learn:
+    if settings.run.serial or settings.schedule.agents_learn:
         return 1
     # With one pass, agents need the other half. With several, the one training thread would be the bottleneck.
     usual = usable_cores() if settings.algorithm.passes > 1 else max(1, usable_cores() // 2)

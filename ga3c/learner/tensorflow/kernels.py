@@ -29,7 +29,6 @@ from ga3c.settings import remembered
 from ga3c.settings.algorithms import facts
 from ga3c.settings.machine import processor, processor_flags
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.plan import rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch, Slots, aligned
@@ -129,7 +128,7 @@ def choose(settings: Settings, spec: EnvSpec, note: TakesLine, announce: TakesLi
 
 def _update_steps(settings: Settings) -> int:
     """Returns the agent steps of one update of the run."""
-    return rollouts_per_batch(settings) * settings.algorithm.rollout_length * settings.agents.envs_per_agent
+    return settings.schedule.rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 
 def minibatch(settings: Settings) -> tuple[int, int]:

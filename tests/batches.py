@@ -10,7 +10,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.settings.files import configured
 from ga3c.settings.presets import PRESETS
-from ga3c.settings.schema import AlgorithmSettings, Settings
+from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch, Slots
 
 VECTOR = EnvSpec("vector", (3,), np.dtype(np.float32), 4, 1)
@@ -73,7 +73,7 @@ def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.nda
                     worth, carried = float(batch.final_value[i, t, e]), 0.0
                 reward = float(np.clip(batch.reward[i, t, e], -a.reward_clip, a.reward_clip))
                 surprise = reward + a.gamma * worth - value[i, t, e]
-                carried = ratio[i, t, e] * (surprise + a.gamma * a.gae_lambda * carried)
+                carried = ratio[i, t, e] * (surprise + a.gamma * s.actor_critic.gae_lambda * carried)
                 returns[i, t, e] = value[i, t, e] + carried
                 worth = value[i, t, e]
     return returns, returns - value
@@ -81,4 +81,4 @@ def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.nda
 
 def heads(spec: EnvSpec) -> dict[str, Head]:
     """Those of the actor-critics."""
-    return DiscreteActorCritic(AlgorithmSettings()).heads(spec)
+    return DiscreteActorCritic(Settings()).heads(spec)

@@ -27,4 +27,4 @@ class A2C(DiscreteActorCritic):
         """Returns the whole loss. The policy's part of a step is -log(pi(a) + eps) A."""
         policy, value = self.trained(network, rows["observation"])
         return self.whole_loss(policy, value, rows["returns"], losses.policy_loss(
-            policy, rows["action"], rows["advantage"], self.settings.log_epsilon), rows["filled"], rates)
+            policy, rows["action"], rows["advantage"], self.settings.actor_critic.log_epsilon), rows["filled"], rates)

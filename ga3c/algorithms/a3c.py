@@ -30,17 +30,18 @@ class A3C(DiscreteActorCritic):
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the whole loss, see `DiscreteActorCritic.whole_loss`. The advantage is R - V."""
-        s = self.settings
+        s = self.settings.actor_critic
+        correction = self.settings.a3c.correction
         shape, n_actions = ops.shape(rows["reward"]), rows["policy"].shape[-1]
         action, behaviour = ops.reshape(rows["action"], (-1,)), ops.reshape(rows["policy"], (-1, n_actions))
         filled = filled_samples(rows["filled"], shape)
 
         policy, value = self.trained(network, flat(rows["observation"], 3))
-        ratio = (ops.ones_like(value) if s.correction == "none" else ops.where(
+        ratio = (ops.ones_like(value) if correction == "none" else ops.where(
             filled, importance_ratio(policy, behaviour, action, s.log_epsilon), 1.0))  # unfilled rows hold old steps
         returns = self._corrected(network, rows, ops.reshape(value, shape), ops.reshape(ratio, shape))
         advantage = returns - value
-        if s.correction == "clipped-is":
+        if correction == "clipped-is":
             advantage = ratio * advantage
         state: dict[str, Tensor] = {}
         if s.normalize_advantages:
@@ -51,7 +52,8 @@ class A3C(DiscreteActorCritic):
 
     def _corrected(self, network: Network, rows: Mapping[str, Tensor], value: Tensor, ratio: Tensor) -> Tensor:
         """Computes the returns (N,), constants to the gradient. value, ratio: (B, T, E)."""
-        correction, bootstrap_value = self.settings.correction, rows["bootstrap_value"]
+        correction = self.settings.a3c.correction
+        bootstrap_value = rows["bootstrap_value"]
         if correction != "none":  # from the current weights, as the steps' values are
             following = self.act(network, flat(rows["following"], 2))["value"]
             bootstrap_value = ops.reshape(following, ops.shape(bootstrap_value))

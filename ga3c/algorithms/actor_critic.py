@@ -17,7 +17,7 @@ from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import centred, vtrace_returns
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.annealing import Annealed
-from ga3c.settings.schema import AlgorithmSettings
+from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
 _LEAST_DEVIATION = 0.02  # as a share of the returns' root mean square; less is noise
@@ -27,7 +27,7 @@ class DiscreteActorCritic:
     """An actor-critic. Its outputs are the policy (probabilities) and the value (the expected return).
 
     A subclass defines what stays fixed over the passes (`samples` returns it) and the policy's part of the loss
-    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: the share of the advantages' running deviation
+    (`whole_loss` adds the rest). decay: the share of the advantages' running deviation
     that is kept at each update, in `a3c` at each minibatch. 0.99 averages over about a hundred of them, since one
     batch may be small.
     """
@@ -36,9 +36,10 @@ class DiscreteActorCritic:
     acting = BY_POLICY
     reads_target = False
 
-    def __init__(self, settings: AlgorithmSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.rates = {"entropy_coef": Annealed(settings.entropy_coef, settings.entropy_coef_final)}
+        entropy = settings.actor_critic
+        self.rates = {"entropy_coef": Annealed(entropy.entropy_coef, entropy.entropy_coef_final)}
         # Decayed sums of the squared advantages and of their weights. Both decay alike, so their ratio has no bias.
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self.variables = {"advantage.00": self._advantage_square}
@@ -65,12 +66,14 @@ class DiscreteActorCritic:
     def returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
                 ratio: Tensor | None) -> Tensor:
         """Returns `vtrace_returns` (B, T, E) of the clipped rewards. ratio: None for no correction."""
-        s, reward = self.settings, batch["reward"]
-        if s.reward_clip:
-            reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
+        shared = self.settings.algorithm
+        reward = batch["reward"]
+        if shared.reward_clip:
+            reward = ops.clip(reward, -shared.reward_clip, shared.reward_clip)
         ratio = ops.ones_like(value) if ratio is None else ratio
         return vtrace_returns(reward, batch["terminated"], batch["truncated"], batch["filled"], value,
-                              batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
+                              batch["final_value"], bootstrap_value, ratio, shared.gamma,
+                              self.settings.actor_critic.gae_lambda)
 
     def scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Centres a batch's advantages (N,) and divides them by their running deviation: `normalize_advantages`.
@@ -101,7 +104,7 @@ class DiscreteActorCritic:
         advantage, state = ops.where(filled, returns - ops.reshape(value, (-1,)), 0.0), dict[str, Tensor]()
         more = {name: ops.where(ops.reshape(filled, (-1, *(1,) * (len(each.shape) - 1))), each, ops.ones_like(each))
                 for name, each in more.items()}
-        if self.settings.normalize_advantages:
+        if self.settings.actor_critic.normalize_advantages:
             flat_ratio = ops.ones_like(advantage) if ratio is None else ops.where(
                 filled, ops.reshape(ratio, (-1,)), 1.0)
             advantage, state["advantage.00"] = self.scaled(advantage, returns, flat_ratio, sample_weights(filled))
@@ -120,7 +123,7 @@ class DiscreteActorCritic:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
         value predicted, 1 at best, and at least -1; and the given `metrics`.
         """
-        s, weight = self.settings, sample_weights(filled)
+        s, weight = self.settings.actor_critic, sample_weights(filled)
         policy_loss = ops.sum(weight * policy_losses)
         value_loss = ops.sum(weight * losses.value_loss(value, returns))
         entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))

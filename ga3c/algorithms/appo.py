@@ -30,6 +30,7 @@ class APPO(PPO):
         shape, action = ops.shape(batch["reward"]), ops.reshape(batch["action"], (-1,))
         now = self.act(network, flat(batch["observation"], 3))
         following = self.act(network, flat(batch["following"], 2))["value"]
-        ratio = importance_ratio(now["policy"], flat(batch["policy"], 3), action, self.settings.log_epsilon)
+        log_epsilon = self.settings.actor_critic.log_epsilon
+        ratio = importance_ratio(now["policy"], flat(batch["policy"], 3), action, log_epsilon)
         return self.samples(batch, ops.reshape(now["value"], shape), ops.reshape(following, (shape[0], shape[2])),
                             ops.reshape(ratio, shape), proximal=chosen(now["policy"], action))

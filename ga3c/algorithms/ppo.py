@@ -15,7 +15,7 @@ from ga3c.algorithms import losses
 from ga3c.algorithms.actor_critic import DiscreteActorCritic, flat
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.settings.annealing import Annealed
-from ga3c.settings.schema import AlgorithmSettings
+from ga3c.settings.schema import Settings
 
 
 class PPO(DiscreteActorCritic):
@@ -30,9 +30,9 @@ class PPO(DiscreteActorCritic):
     reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
                               "final_value", "bootstrap_value")
 
-    def __init__(self, settings: AlgorithmSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.rates["clip_range"] = Annealed(settings.clip_range, settings.clip_range_final)
+        self.rates["clip_range"] = Annealed(settings.ppo.clip_range, settings.ppo.clip_range_final)
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Returns rows that are steps. `proximal` (N,) is the probability of the action when it was taken."""
@@ -45,10 +45,10 @@ class PPO(DiscreteActorCritic):
         Further metrics: clip_fraction, the share of steps whose ratio is out of range; kl, from the proximal policy to
         this one, in nats (an estimate that is never below 0: r - 1 - log r).
         """
-        s = self.settings
+        log_epsilon = self.settings.actor_critic.log_epsilon
         policy, value = self.trained(network, rows["observation"])
-        ratio = (losses.chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
-        clip = rates["clip_range"] if s.clip_range else float("inf")
+        ratio = (losses.chosen(policy, rows["action"]) + log_epsilon) / (rows["proximal"] + log_epsilon)
+        clip = rates["clip_range"] if self.settings.ppo.clip_range else float("inf")
         outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
         return self.whole_loss(policy, value, rows["returns"],
                                losses.clipped_loss(ratio, rows["advantage"], clip), rows["filled"], rates,

@@ -77,7 +77,7 @@ def make_algorithm(settings: Settings) -> Algorithm:
     """Makes the algorithm in the settings: a built-in one, or the user's class `module:Class`. Raises ConfigError."""
     name = settings.algorithm.algorithm
     with contained(), reraising(f"algorithm: {name!r} cannot be made", ConfigError):
-        made: Algorithm = import_callable(facts(name).path, "algorithm")(settings.algorithm)
+        made: Algorithm = import_callable(facts(name).path, "algorithm")(settings)
     return OwnAlgorithm(name, made) if ":" in name else made
 
 

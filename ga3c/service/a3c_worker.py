@@ -43,7 +43,11 @@ class LocalModel:
         # After `prepare`, and never in the fork server: a process with the framework's threads must not fork.
         from ga3c.algorithms.base import annealed, rates_at
         from ga3c.learner.learner import make_algorithm
-        self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
+        self._port = port
+        self._store = store
+        self._shared = shared
+        self._settings = settings.algorithm
+        self._local_updates = settings.a3c.local_updates
         algorithm = make_algorithm(settings)
         self._rates_at = functools.partial(
             rates_at, annealed(settings.algorithm, algorithm), settings.algorithm.anneal_steps)
@@ -79,7 +83,7 @@ class LocalModel:
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull(self._port.agent)
         self._state: dict[str, NDArray] = {}  # variables that no gradient changes, after own updates
-        self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
+        self._steps = self._shared.steps(self._settings, self._pulled) if self._local_updates > 1 else None
         self._take_weights()
 
     def _take_weights(self) -> None:
@@ -117,7 +121,7 @@ class LocalModel:
             else:
                 version = shared.push(self._port.agent, self._settings, rates["learning_rate"], found.gradients,
                                       found.state)
-        if version and self._steps and self._steps.taken < self._settings.local_updates:
+        if version and self._steps and self._steps.taken < self._local_updates:
             self._take_weights()
         else:
             self._share()

@@ -13,7 +13,7 @@ class Facts(NamedTuple):
     samples as played by the current weights. one_pass: without a named preset, the preset `fast` is the starting point.
     rollouts_whole: a minibatch consists of whole rollouts, not of single steps. predicts_first: an update predicts its
     whole batch before the first pass. workers_learn: each agent has its own model and trains it (A3C on processors).
-    own: the settings that only some algorithms read and this one does; None: unknown, as for a user's class.
+    families: the groups of settings that it reads and others do not; None: unknown, as for a user's class.
     """
 
     path: str
@@ -22,17 +22,16 @@ class Facts(NamedTuple):
     rollouts_whole: bool = False
     predicts_first: bool = False
     workers_learn: bool = False
-    own: tuple[str, ...] | None = None
+    families: tuple[str, ...] | None = None
 
 
-_CLIP, _CORRECTION = ("clip_range", "clip_range_final"), ("correction",)
 ALGORITHMS: Mapping[str, Facts] = {
-    "a3c": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, own=_CORRECTION),
-    "appo": Facts("ga3c.algorithms.appo:APPO", predicts_first=True, own=_CLIP),
-    "a2c": Facts("ga3c.algorithms.a2c:A2C", corrects_lag=False, one_pass=True, own=()),
-    "ppo": Facts("ga3c.algorithms.ppo:PPO", corrects_lag=False, own=_CLIP),
+    "a3c": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, families=("actor_critic", "a3c")),
+    "appo": Facts("ga3c.algorithms.appo:APPO", predicts_first=True, families=("actor_critic", "ppo")),
+    "a2c": Facts("ga3c.algorithms.a2c:A2C", corrects_lag=False, one_pass=True, families=("actor_critic",)),
+    "ppo": Facts("ga3c.algorithms.ppo:PPO", corrects_lag=False, families=("actor_critic", "ppo")),
     "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, workers_learn=True,
-                     own=_CORRECTION),
+                     families=("actor_critic", "a3c")),
 }
 """The built-in algorithms, by name."""
 

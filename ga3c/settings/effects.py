@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import flag
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import FAMILIES, Settings
 
 
 class _Rule(NamedTuple):
@@ -21,7 +21,6 @@ class _Rule(NamedTuple):
 _THREADS = ("predictors", "trainers", "prediction_batch_min", "prediction_batch_max")
 _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "difficulty", "life_loss", "fire_reset",
           "full_action_space", "max_episode_frames")
-_ALGORITHM = ("correction", "clip_range", "clip_range_final")
 
 
 def _why_counts_fixed(s: Settings) -> str:
@@ -32,11 +31,10 @@ def _why_counts_fixed(s: Settings) -> str:
 
 def _annealed(s: Settings) -> Iterator[bool]:
     """Yields whether the learning rate, the entropy weight and the clip range change with the agent steps."""
-    own = facts(s.algorithm.algorithm).own
+    families = facts(s.algorithm.algorithm).families
     yield s.algorithm.learning_rate_final is not None
-    yield s.algorithm.entropy_coef_final is not None
-    yield s.algorithm.clip_range_final is not None and s.algorithm.clip_range > 0.0 and (
-        own is None or "clip_range" in own)
+    yield s.actor_critic.entropy_coef_final is not None and (families is None or "actor_critic" in families)
+    yield s.ppo.clip_range_final is not None and s.ppo.clip_range > 0.0 and (families is None or "ppo" in families)
 
 
 _RULES = (
@@ -63,7 +61,7 @@ _RULES = (
     _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "only --optimizer adam uses it"),
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "only RMSProp uses them"),
-    _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
+    _Rule(("clip_range_final",), lambda s: s.ppo.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
     _Rule(("anneal_steps",), lambda s: not any(_annealed(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
           lambda s: "only --network large uses it"),
@@ -85,11 +83,12 @@ def without_effect(settings: Settings, given: Collection[str], atari: bool) -> l
 
 def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
     """Returns the reason for each setting that has no effect in `settings`, by name."""
-    own = facts(settings.algorithm.algorithm).own
+    families = facts(settings.algorithm.algorithm).families
     rules = [*_RULES]
-    if own is not None:
-        rules.append(_Rule(tuple(name for name in _ALGORITHM if name not in own),
-                           lambda s: True, lambda s: f"--algorithm {s.algorithm.algorithm} has none"))
+    for family, kind in FAMILIES.items():
+        if families is not None and family not in families:
+            rules.append(_Rule(tuple(kind.model_fields), lambda s: True,
+                               lambda s: f"--algorithm {s.algorithm.algorithm} has none"))
     if not atari:
         rules.append(_Rule(_ATARI, lambda s: True, lambda s: f"{s.env.game} is no Atari game"))
     found: dict[str, str] = {}
@@ -102,9 +101,10 @@ def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
 
 def rising(settings: Settings) -> list[str]:
     """Returns one line per number that would rise instead of fall. Usually only its start value was lowered."""
-    a, unused = settings.algorithm, ineffective(settings, atari=True)
+    unused = ineffective(settings, atari=True)
+    learning, entropy, clip = settings.algorithm, settings.actor_critic, settings.ppo
     return [f"{flag(name)} rises, from {start:g} to the {end:g} of {flag(name)}-final"
-            for name, start, end in (("learning_rate", a.learning_rate, a.learning_rate_final),
-                                     ("entropy_coef", a.entropy_coef, a.entropy_coef_final),
-                                     ("clip_range", a.clip_range or 1.0, a.clip_range_final))
+            for name, start, end in (("learning_rate", learning.learning_rate, learning.learning_rate_final),
+                                     ("entropy_coef", entropy.entropy_coef, entropy.entropy_coef_final),
+                                     ("clip_range", clip.clip_range or 1.0, clip.clip_range_final))
             if end is not None and end > start and name not in unused]

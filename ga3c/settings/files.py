@@ -206,7 +206,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.schedule.agents_learn:
         _check_workers(settings, given)
-    if settings.algorithm.local_updates > 1:
+    if settings.a3c.local_updates > 1:
         _check_local_updates(settings)
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
@@ -226,7 +226,7 @@ def check_agents(settings: Settings) -> None:
 
 def _check_local_updates(settings: Settings) -> None:
     """Raises ConfigError unless local updates are possible: with a3c-cpu and Adam, and not in serial mode."""
-    name = f"local_updates: {settings.algorithm.local_updates}"
+    name = f"local_updates: {settings.a3c.local_updates}"
     if not settings.schedule.agents_learn:
         raise ConfigError(f"{name} needs algorithm a3c-cpu, whose workers have weights of their own")
     if settings.algorithm.optimizer != "adam":

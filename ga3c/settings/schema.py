@@ -1,4 +1,4 @@
-"""Every setting of a run: typed, with its default, in six groups.
+"""Every setting of a run: typed, with its default, in groups.
 
 `Settings` is the only source. Its descriptions become the comments of `config.yaml` and the lines of `--help`.
 A setting's name is unique over all groups, so flags and `Config(...)` need no group. A function takes the one group
@@ -114,7 +114,7 @@ class BatchingSettings(Group):
 
 
 class AlgorithmSettings(Group):
-    """The algorithm: losses, optimizer, network."""
+    """What all algorithms share: passes, returns, optimizer, network."""
 
     algorithm: str = _setting(
         "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a "
@@ -132,35 +132,11 @@ class AlgorithmSettings(Group):
     learning_rate: float = _setting(1e-3, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
     learning_rate_final: float | None = _setting(
         1e-4, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
-    entropy_coef: float = _setting(0.01, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
-    entropy_coef_final: float | None = _setting(
-        None, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
     anneal_steps: int = _setting(
         10_000_000, "agent steps over which learning rate, entropy weight and clip range change", ge=1)
-    clip_range: float = _setting(
-        0.1, "ppo, appo: how far pi(a) may move from its value before the first pass, at the start; 0: no clipping",
-        "X", ge=0.0, lt=1.0)
-    clip_range_final: float | None = _setting(
-        0.01, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
-    log_epsilon: float = _setting(
-        1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
-    value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)
-    gae_lambda: float = _setting(
-        0.95, "lambda of the returns; 1: n-step as in the paper, below: generalised advantage estimation",
-        "X", ge=0.0, le=1.0)
-    normalize_advantages: bool = _setting(
-        True, "subtract a batch's mean from its advantages, divide by their deviation (a3c, a2c: running; paper: no)")
-    correction: Literal["none", "clipped-is", "vtrace"] = _setting(
-        "vtrace", "a3c only, how it corrects for policy lag: vtrace; clipped-is: policy gradients weighted by "
-        "min(1, pi / mu); none (paper)")
-    loss_reduction: Literal["sum", "mean"] = _setting(
-        "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["adam", "rmsprop", "rmsprop-pytorch"] = _setting(
         "adam", "adam; rmsprop (paper): epsilon inside the root, squares from 1; rmsprop-pytorch: beside it, from 0")
     adam_epsilon: float = _setting(1e-5, "Adam's epsilon, beside the root", "X", gt=0.0)
-    local_updates: int = _setting(
-        1, "a3c-cpu with adam: updates that a worker makes of its own copy before it adds them to the shared weights",
-        ge=1, le=1024)
     rmsprop_decay: float = _setting(0.99, "decay of RMSProp's mean square (authors' code: 0.99)", "X", ge=0.0, lt=1.0)
     rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon (authors' code: 0.1)", "X", gt=0.0)
     max_grad_norm: float = _setting(
@@ -184,6 +160,49 @@ class AlgorithmSettings(Group):
             raise PydanticCustomError("import_path", "input should be {kinds} or module:{what}{near}", {
                 "kinds": ", ".join(ours), "what": what, "near": nearest(value, ours)})
         return value
+
+
+class Family(Group):
+    """Settings that some algorithms have: those with this group among `Facts.families`."""
+
+
+class ActorCriticSettings(Family):
+    """The actor-critics: returns and losses."""
+
+    entropy_coef: float = _setting(0.01, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
+    entropy_coef_final: float | None = _setting(
+        None, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
+    log_epsilon: float = _setting(
+        1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
+    value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)
+    gae_lambda: float = _setting(
+        0.95, "lambda of the returns; 1: n-step as in the paper, below: generalised advantage estimation",
+        "X", ge=0.0, le=1.0)
+    normalize_advantages: bool = _setting(
+        True, "subtract a batch's mean from its advantages, divide by their deviation (a3c, a2c: running; paper: no)")
+    loss_reduction: Literal["sum", "mean"] = _setting(
+        "mean", "of the losses over a training batch: mean, or sum (paper)")
+
+
+class A3CSettings(Family):
+    """A3C: policy lag, and workers on processors."""
+
+    correction: Literal["none", "clipped-is", "vtrace"] = _setting(
+        "vtrace", "a3c only, how it corrects for policy lag: vtrace; clipped-is: policy gradients weighted by "
+        "min(1, pi / mu); none (paper)")
+    local_updates: int = _setting(
+        1, "a3c-cpu with adam: updates that a worker makes of its own copy before it adds them to the shared weights",
+        ge=1, le=1024)
+
+
+class PPOSettings(Family):
+    """PPO and APPO: how far an update may move the policy."""
+
+    clip_range: float = _setting(
+        0.1, "ppo, appo: how far pi(a) may move from its value before the first pass, at the start; 0: no clipping",
+        "X", ge=0.0, lt=1.0)
+    clip_range_final: float | None = _setting(
+        0.01, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
 
 
 class TuningSettings(Group):
@@ -269,6 +288,9 @@ class Settings(Group):
     agents: AgentSettings = AgentSettings()
     batching: BatchingSettings = BatchingSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
+    actor_critic: ActorCriticSettings = ActorCriticSettings()
+    a3c: A3CSettings = A3CSettings()
+    ppo: PPOSettings = PPOSettings()
     tuning: TuningSettings = TuningSettings()
     run: RunSettings = RunSettings()
 
@@ -324,6 +346,7 @@ def _groups() -> Iterator[tuple[str, type[Group]]]:
 
 
 GROUPS: Mapping[str, type[Group]] = dict(_groups())
+FAMILIES: Mapping[str, type[Group]] = {name: kind for name, kind in GROUPS.items() if issubclass(kind, Family)}
 ALL: Mapping[str, SettingField] = {name: SettingField(group, field) for group, kind in GROUPS.items()
                                    for name, field in kind.model_fields.items()}
 assert len(ALL) == sum(len(kind.model_fields) for kind in GROUPS.values()), "a name stands in two groups"

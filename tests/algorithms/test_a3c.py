@@ -29,9 +29,9 @@ def numpy_loss(model: Learner, s: Settings, batch: Batch) -> float:
                 policy, value = outputs["policy"], outputs["value"]
                 pi = policy[0].astype(np.float64)
                 advantage = following - float(value[0])
-                total -= np.log(pi[batch.action[i, t, e]] + s.algorithm.log_epsilon) * advantage
-                total += s.algorithm.value_coef * advantage ** 2
-                total += s.algorithm.entropy_coef * float(pi @ np.log(pi + s.algorithm.log_epsilon))
+                total -= np.log(pi[batch.action[i, t, e]] + s.actor_critic.log_epsilon) * advantage
+                total += s.actor_critic.value_coef * advantage ** 2
+                total += s.actor_critic.entropy_coef * float(pi @ np.log(pi + s.actor_critic.log_epsilon))
     return total
 
 
@@ -46,8 +46,8 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
     losses = numpy_loss(model, s, batch)
     n, measured = batch.agent_steps, learn(model, batch).metrics
     assert losses == pytest.approx(
-        n * (measured["policy_loss"] + s.algorithm.value_coef * measured["value_loss"]
-             - s.algorithm.entropy_coef * measured["entropy"]), rel=1e-4)
+        n * (measured["policy_loss"] + s.actor_critic.value_coef * measured["value_loss"]
+             - s.actor_critic.entropy_coef * measured["entropy"]), rel=1e-4)
     # Only the value head's bias has a gradient that is easy by hand: d/db 0.5 (R - V)^2 = -(R - V).
     bias = next(name for name, array in before.items() if array.shape == (1,))
     probe = Learner(s, VECTOR)
@@ -112,7 +112,7 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         policy, value = outputs["policy"], outputs["value"]
         advantage = batch.reward.ravel() - value
         advantage = (advantage - advantage.mean()) / advantage.std()
-        likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.algorithm.log_epsilon)
+        likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.actor_critic.log_epsilon)
         assert learn(model, batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
 
 

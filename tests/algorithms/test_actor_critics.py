@@ -77,7 +77,7 @@ def test_the_first_pass_has_the_loss_of_slow_numpy(algorithm: str, cut: bool) ->
         value, following = batch.value.copy(), batch.bootstrap_value.copy()
         batch.policy[:] = behaviour / behaviour.sum(axis=-1, keepdims=True)
         mu = np.take_along_axis(batch.policy, batch.action[..., None], -1)[..., 0]
-        ratio = np.minimum(1.0, pi / (mu + model_settings.algorithm.log_epsilon))
+        ratio = np.minimum(1.0, pi / (mu + model_settings.actor_critic.log_epsilon))
         assert 0.2 < (ratio < 1).mean() < 0.8
         batch.value[:], batch.bootstrap_value[:] = 77.0, 77.0  # nobody looks at them
     else:
@@ -87,7 +87,7 @@ def test_the_first_pass_has_the_loss_of_slow_numpy(algorithm: str, cut: bool) ->
     chosen = np.take_along_axis(learner(algorithm).predict(batch.observation.reshape(-1, 3))[0]["policy"].reshape(
         batch.policy.shape), batch.action[..., None], -1)[..., 0]
     metrics = learn(model, batch).metrics
-    expected = -np.log(chosen + s.algorithm.log_epsilon) * advantage if algorithm == "a2c" else -advantage
+    expected = -np.log(chosen + s.actor_critic.log_epsilon) * advantage if algorithm == "a2c" else -advantage
     assert metrics["policy_loss"] == pytest.approx(expected[filled].mean(), rel=1e-4, abs=1e-5)
     assert metrics["value_loss"] == pytest.approx((advantage**2)[filled].mean(), rel=1e-4)
     assert metrics["explained_variance"] == pytest.approx(
@@ -121,7 +121,7 @@ def test_the_first_pass_of_ppo_is_a2c_also_with_a_clip() -> None:
 @pytest.mark.parametrize(("kind", "least", "most"), [(PPO, 0.99, 1.01), (A2C, 0.01, 0.02)])
 def test_ppo_divides_advantages_by_their_own_deviation_when_they_have_become_small_too(
         kind: type[PPO | A2C], least: float, most: float) -> None:
-    algorithm = kind(settings(normalize_advantages=True, reward_clip=0.0).algorithm)
+    algorithm = kind(settings(normalize_advantages=True, reward_clip=0.0))
     for scale in (100.0, 1.0):
         batch = random_batch(4)
         arrays = {name: tf.constant(getattr(batch, name)) for name in algorithm.reads}
@@ -160,7 +160,7 @@ def test_clip_fraction_and_kl_are_of_the_filled_steps_by_hand() -> None:
     rows = {"observation": policy, "action": np.array([0, 1, 1, 0, 0]), "returns": np.zeros(5, np.float32),
             "advantage": np.ones(5, np.float32), "proximal": np.array([0.5, 0.4, 0.7, 0.5, 0.9], np.float32),
             "filled": np.array([True, True, True, True, False])}
-    given = settings(algorithm="ppo", clip_range=0.9).algorithm
+    given = settings(algorithm="ppo", clip_range=0.9)
     metrics = PPO(given).loss(
         cast(Network, lambda observation, training: {"policy": observation, "value": tf.zeros((5, 1))}), rows,
         {"entropy_coef": 0.01, "clip_range": 0.15}).metrics

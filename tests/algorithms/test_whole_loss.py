@@ -26,16 +26,16 @@ def weighted(policy: np.ndarray, batch: Batch, epsilon: float) -> np.ndarray:
 def slow_samples(s: Settings, batch: Batch, policy: np.ndarray, value: np.ndarray, following: np.ndarray
                  ) -> tuple[np.ndarray, np.ndarray]:
     """(returns, advantages) of the filled steps, (n,) each, by the papers; `value` is the network's."""
-    a = s.algorithm
+    a = s.actor_critic
     ratio = weighted(policy, batch, a.log_epsilon)
     none = np.ones(ratio.shape)
-    if a.algorithm in ("a2c", "ppo"):  # the acting weights' own
+    if s.algorithm.algorithm in ("a2c", "ppo"):  # the acting weights' own
         ratio, (returns, advantage) = none, slow_targets(s, batch, batch.value, batch.bootstrap_value, none)
-    elif a.algorithm == "appo":
+    elif s.algorithm.algorithm == "appo":
         returns, advantage = slow_targets(s, batch, value, following, ratio)
-    elif a.correction == "vtrace":
+    elif s.a3c.correction == "vtrace":
         returns, advantage = slow_targets(s, batch, value, following, ratio)
-    elif a.correction == "clipped-is":
+    elif s.a3c.correction == "clipped-is":
         returns, lead = slow_targets(s, batch, value, following, none)
         advantage = ratio * lead
     else:
@@ -54,7 +54,7 @@ def slow_gradients(s: Settings, batch: Batch, model: Learner, later: Learner | N
 
     later: of a further pass, whose targets are the `model`'s.
     """
-    a = s.algorithm
+    a = s.actor_critic
 
     def outputs_of(learner: Learner) -> tuple[np.ndarray, np.ndarray]:
         outputs, _ = learner.predict(batch.observation.reshape(-1, 3))
@@ -65,7 +65,7 @@ def slow_gradients(s: Settings, batch: Batch, model: Learner, later: Learner | N
     following = model.predict(batch.following.reshape(-1, 3))[0]["value"].reshape(len(batch), 2)
     returns, advantage = slow_samples(s, batch, policy, value, following)
     filled = np.broadcast_to(batch.filled, batch.reward.shape)
-    proximal = (batch.policy if a.algorithm == "ppo" else policy)[filled]
+    proximal = (batch.policy if s.algorithm.algorithm == "ppo" else policy)[filled]
     policy, value = outputs_of(later or model)
     action, policy, value = batch.action[filled], policy[filled], value[filled]
     proximal = proximal[np.arange(len(action)), action] + a.log_epsilon
@@ -75,9 +75,9 @@ def slow_gradients(s: Settings, batch: Batch, model: Learner, later: Learner | N
         pi /= pi.sum(axis=1, keepdims=True)
         chosen = pi[np.arange(len(action)), action] + a.log_epsilon
         gain = np.log(chosen) * advantage
-        if a.algorithm in ("ppo", "appo"):
+        if s.algorithm.algorithm in ("ppo", "appo"):
             ratio = chosen / proximal
-            gain = np.minimum(ratio * advantage, np.clip(ratio, 1 - a.clip_range, 1 + a.clip_range) * advantage)
+            gain = np.minimum(ratio * advantage, np.clip(ratio, 1 - s.ppo.clip_range, 1 + s.ppo.clip_range) * advantage)
         entropy = -(pi * np.log(pi + a.log_epsilon)).sum(axis=1)
         return float((-gain + a.value_coef * (returns - value - shift)**2
                       - a.entropy_coef * entropy).mean())

@@ -43,7 +43,7 @@ MakeRun = Callable[..., Recorder]
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
     """Those of a batch by a model with these weights."""
     backend = make_differentiating(world.settings, world.spec, make_algorithm(world.settings))
-    rates = {"learning_rate": 0.0, "entropy_coef": world.settings.algorithm.entropy_coef}
+    rates = {"learning_rate": 0.0, "entropy_coef": world.settings.actor_critic.entropy_coef}
     backend.assign(arrays)
     return backend.gradients(backend.inputs(batch), rates).gradients
 

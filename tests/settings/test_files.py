@@ -116,7 +116,7 @@ def test_what_agents_cannot_do_that_learn_by_themselves_is_one_line(name: str, v
     ({"algorithm": "a3c"}, "needs algorithm a3c-cpu"), ({"optimizer": "rmsprop"}, "needs optimizer adam"),
     ({"serial": True}, "does not go with serial")])
 def test_updates_of_its_own_are_made_by_a_worker_alone_and_with_adam(changes: dict[str, Any], told: str) -> None:
-    assert configured(algorithm="a3c-cpu", local_updates=4).algorithm.local_updates == 4
+    assert configured(algorithm="a3c-cpu", local_updates=4).a3c.local_updates == 4
     with pytest.raises(ConfigError, match=f"local_updates: 4 {told}"):
         configured(**{"algorithm": "a3c-cpu", "local_updates": 4, **changes})
 

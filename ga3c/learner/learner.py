@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from ga3c.algorithms.acting import Acting
-from ga3c.algorithms.base import Algorithm, annealed, rates_at
+from ga3c.algorithms.base import Algorithm, Rates, annealed, rates_at
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, reraising
@@ -64,6 +64,17 @@ class Snapshot(NamedTuple):
 
     version: int
     weights: Weights
+
+
+class Decision(NamedTuple):
+    """What an update needs to know, decided before it begins, as several learners have to decide it together.
+
+    rates: of this update, by name. target: the weights of the target network. seed: of the order of its minibatches.
+    """
+
+    rates: Rates
+    target: Weights
+    seed: tuple[int, int]
 
 
 def stuck(seconds: float) -> DeviceFailed:
@@ -183,12 +194,12 @@ class Learner:
         before = time.monotonic()
         with self._updating():
             waited = time.monotonic() - before
-            if self.ending_early or self.min_valid_version != since:
+            decision = self._decide(agent_steps, since)
+            if decision is None:
                 return None
-            rates = self._rates_at(agent_steps, self.learning_rate_factor)
             try:
                 metrics, skipped, minibatches, rows = self._backend.update(
-                    inputs, rates, self._target.weights, (self._seed, self.version), lambda: self.ending_early)
+                    inputs, *decision, lambda: self.ending_early)
             except Exception:  # earlier minibatches have changed the weights
                 self._newest = self._snapshot = Snapshot(self.version, self._backend.publish())
                 raise
@@ -200,7 +211,14 @@ class Learner:
             self._newest = Snapshot(self.version, self._backend.publish())
             self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
             return UpdateStats(self.version, batch.size,
-                               metrics | {"learning_rate": rates["learning_rate"]}, waited, rows)
+                               metrics | {"learning_rate": decision.rates["learning_rate"]}, waited, rows)
+
+    def _decide(self, agent_steps: int, since: int) -> Decision | None:
+        """Decides about an update; None if it is not made, see `update`."""
+        if self.ending_early or self.min_valid_version != since:
+            return None
+        rates = self._rates_at(agent_steps, self.learning_rate_factor)
+        return Decision(rates, self._target.weights, (self._seed, self.version))
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:

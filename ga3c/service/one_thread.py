@@ -1,7 +1,7 @@
 """The driver of serial mode: it carries out what a schedule says is due, with agents of its own thread.
 
 The schedules are state machines without I/O: `rounds.Rounds`, `queues.Queues`, `queues.Turns`. The service's threads
-carry out the same ones (`schedules.py`).
+carry out the same ones (`training.py`).
 """
 
 from __future__ import annotations

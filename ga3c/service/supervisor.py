@@ -1,4 +1,4 @@
-"""The service: builds, wires, supervises and stops everything.
+"""The service: wires, supervises and stops everything.
 
       agents (N_A), in processes           main process
     +-----------------------+   tickets   +-----------------------------------------------------------+
@@ -14,8 +14,8 @@ The main thread starts, stops and restarts workers, so that as many work as the 
 It sleeps until a process ends, `Signals.wake` is called, or a second is over. With dynamic settings the controller
 (`tuning.tuner`) sets the numbers of workers after each second's row. It runs in the main thread.
 
-The schedule decides what predictors and trainers do (`schedules.py`). In rounds one thread does both jobs. With A3C on
-processors one thread counts the updates that agents make themselves.
+`Service` wires two objects: a host, which plays (`host.py`), and a training side, which learns (`training.py`). The
+training side depends on the schedule. In rounds one of its threads also answers the agents.
 
 Stopping takes five steps:
 
@@ -38,61 +38,21 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
-from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats, stuck
+from ga3c.learner.learner import Diverged, Learner, Model, stuck
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import TrainerTime, Workers
-from ga3c.service.agent_pool import AgentPool
-from ga3c.service.divergence import Divergence
+from ga3c.runs.statistics import Workers
+from ga3c.service import stall_alarm
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.schedules import make_schedule
+from ga3c.service.host import Host
 from ga3c.service.signals import Signals
-from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
+from ga3c.service.training import training_side
+from ga3c.service.workers import THREAD_PAUSE, FailureRules
 from ga3c.settings.schema import Settings
-from ga3c.transport.channel import Channel
-from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
 DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the start of a stop until the main thread no longer waits for a thread in the model
-STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
-
-
-class _StallAlarm:
-    """An alarm for predictors or trainers that have work but make no progress."""
-
-    def __init__(self, rollouts_per_update: int, agents_wait: bool) -> None:
-        self._rollouts_per_update = rollouts_per_update
-        self._agents_wait = agents_wait
-        self._done = (0, 0)
-        self._moved = [0.0, 0.0]
-        self._raised = False
-
-    def check(self, now: float, not_before: float, predictions: int, version: int, agents: int, waiting: int,
-              training_queue: int, blocked: int) -> str:
-        """Returns a description of a stall, once for each stall; "" if there is none.
-
-        Args:
-            now, not_before: monotonic seconds; a stall counts from `not_before` at the earliest.
-            predictions, version: totals so far; they show progress.
-            agents: those at work. In rounds they wait for one another: only if all wait is there work.
-            waiting, blocked: agents that wait for a prediction; agents that wait for a slot.
-            training_queue: rollouts that wait. A few agents cannot fill an update, because their slots run out first;
-                then `blocked` shows the stall.
-        """
-        idle = (waiting < (max(1, agents) if self._agents_wait else 1),
-                training_queue < self._rollouts_per_update and not blocked)
-        moved = (predictions != self._done[0], version != self._done[1])
-        self._done = (predictions, version)
-        for index in range(2):
-            if idle[index] or moved[index] or not self._moved[index]:
-                self._moved[index] = now
-        stands = [now - max(at, not_before) >= STALL_SECONDS for at in self._moved]
-        before, self._raised = self._raised, any(stands)
-        if before or not self._raised:
-            return ""
-        return (f"{waiting} agents wait for a prediction" if stands[0] else
-                f"{training_queue} rollouts and {blocked} agents wait for an update")
 
 
 class Service:
@@ -100,47 +60,24 @@ class Service:
 
     def __init__(self, settings: Settings, recorder: Recorder, learner: Learner | SharedLearner, signals: Signals,
                  evaluations: Evaluations | None = None) -> None:
-        self._settings, self._recorder, self._signals, self._evaluations = settings, recorder, signals, evaluations
+        self._recorder = recorder
         self._learner: Model = learner
+        self._signals = signals
+        self._evaluations = evaluations
         recorder.statistics.skips = learner.skips
-        self._store = Slots(
-            recorder.spec, settings.schedule.segment, settings.agents.envs_per_agent,
-            settings.schedule.most[0] * settings.agents.slots_per_agent, settings.schedule.most[0], learner.outputs,
-            settings.algorithm.normalize_rewards)
-        self._channel = Channel(
-            self._store, settings.agents.slots_per_agent, self._on_vacant)
-        self._schedule = schedule = make_schedule(
-            settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
-        self._agents = AgentPool(
-            settings, self._store, self._channel, recorder, learner, schedule.entry,
-            signals.interruptible)
-        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.schedule.tuned else None
-        self._wanted = (self._tuner.setting if self._tuner else
-                        (settings.schedule.agents, schedule.predictors, schedule.trainers))
-        self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
-        self._stalls = _StallAlarm(settings.schedule.rollouts, settings.schedule.agents_wait)
-        self._resumed_at = recorder.statistics.agent_steps
+        self._host = Host(settings, recorder, learner, signals, self._on_failure)
+        self._training = training_side(settings)(
+            settings, self._host, learner, recorder, signals.wake, self._on_failure)
+        schedule = self._schedule = settings.schedule
+        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if schedule.tuned else None
+        self._wanted = self._tuner.setting if self._tuner else (
+            schedule.agents, schedule.predictors, schedule.trainers)
+        self._rules = FailureRules()
+        self._stalls = stall_alarm.StallAlarm(schedule)
         self._failures: deque[tuple[BaseException, float]] = deque()  # exception; when its thread began
-        self._halvings: deque[tuple[int, int]] = deque()
-        self._predictors = WorkerPool("predictor", schedule.predict, self._channel.dismiss_predictor, self._on_failure)
-        self._trainers = WorkerPool("trainer", schedule.train, self._channel.dismiss_trainer, self._on_failure)
-
-    # ------------------------------------------------------------------------- called from other threads
-
-    def _on_update(self, update: UpdateStats, batch: Batch, spent: TrainerTime) -> None:
-        self._recorder.statistics.report(update, batch, spent)
-        if self._recorder.reached():
-            self._signals.wake()
-
-    def _on_halved(self, most: int, n_rollouts: int) -> None:
-        self._halvings.append((most, n_rollouts))
-        self._signals.wake()
-
-    def _on_vacant(self, agent: int) -> None:
-        self._agents.vacate(agent)
-        self._signals.wake()
 
     def _on_failure(self, error: BaseException, began: float) -> None:
+        """Hears from a thread of the host or the training side that it failed."""
         self._failures.append((error, began))
         self._signals.wake()
 
@@ -151,29 +88,26 @@ class Service:
 
         Raises AgentsLost, DeviceFailed, or the exception of a thread.
         """
-        recorder, signals, agents = self._recorder, self._signals, self._agents
+        recorder, signals, host = self._recorder, self._signals, self._host
         reason = None
         try:
             recorder.start()
             while reason is None:
                 self._reconcile()
-                sentinels = [process.sentinel for process in agents.processes]
                 evaluation = self._evaluations.sentinels if self._evaluations else []
-                wait([signals.fileno(), *sentinels, *evaluation], self._time_out())
+                wait([signals.fileno(), *host.sentinels, *evaluation], self._time_out())
                 signals.clear()
-                agents.reap()
-                if self._agents_wanted() <= 0:
-                    raise agents.lost()
+                host.reap(self._wanted[0])
                 self._answer_failures()
                 if self._evaluations:
                     self._evaluations.tick(self._learner)
-                row = recorder.tick(self._learner, self._workers(), agents.pids)
+                row = recorder.tick(self._learner, self._workers(), host.agents.pids)
                 if row:
                     self._watch()
                 if signals.take_checkpoint_request():
                     recorder.checkpoints.request(self._learner)
                 if row and self._tuner:
-                    self._tuner.second(row, self._settled(), agents.available, agents.start_seconds)
+                    self._tuner.second(row, self._settled(), host.agents.available, host.agents.start_seconds)
                     self._wanted = self._tuner.setting
                 reason = signals.name or recorder.reached()
         finally:
@@ -187,61 +121,57 @@ class Service:
         return reason
 
     def _time_out(self) -> float:
-        row, start = self._recorder.seconds_to_next(), self._agents.next_start(self._agents_wanted())
+        row, start = self._recorder.seconds_to_next(), self._host.agents.next_start(self._agents_wanted())
         return row if start is None else min(row, max(0.0, start - time.monotonic()))
 
     def _agents_wanted(self) -> int:
-        return self._agents.wanted(self._wanted[0], self._recorder.statistics.agent_steps > self._resumed_at)
+        return self._host.possible(self._wanted[0])
 
     def _workers(self) -> Workers:
-        return Workers(self._agents.at_work, len(self._predictors),
-                       len(self._trainers) if self._schedule.trains else 0,
-                       self._channel.prediction_queue, self._channel.training_queue)
+        host, trainers = self._host, len(self._training.trainers)
+        return Workers(host.agents.at_work, len(host.predictors), 0 if self._schedule.agents_learn else trainers,
+                       host.channel.prediction_queue, host.channel.training_queue)
 
     def _settled(self) -> bool:
         """Returns whether exactly the wanted workers are at work, and no agent is starting or draining."""
-        present = (self._agents.at_work, len(self._predictors), len(self._trainers))
-        return self._wanted == present and self._agents.settled()
+        agents, predictors, trainers = self._wanted
+        return self._host.settled(agents, predictors) and trainers == len(self._training.trainers)
 
     def _reconcile(self) -> None:
         _, predictors, trainers = self._wanted
-        if self._schedule.agents_first:
-            self._agents.reconcile(self._agents_wanted())
-        for refused in (self._predictors.resize(predictors), self._trainers.resize(trainers)):
+        agents = self._host.agents
+        if self._schedule.agents_wait:  # the conductor begins with the agents that there are
+            agents.reconcile(self._agents_wanted())
+        for refused in (self._host.predictors.resize(predictors), self._training.trainers.resize(trainers)):
             if refused:
                 self._recorder.disturbances += 1
                 self._recorder.event("thread_not_started", cause=refused)
                 self._recorder.log(f"A thread cannot be started ({refused}); the next try is in {THREAD_PAUSE:.0f} s.")
-        self._agents.reconcile(self._agents_wanted())
+        agents.reconcile(self._agents_wanted())
 
     def _watch(self) -> None:
         """Looks for silent agents and for a stall, once a second."""
-        watching_since = self._agents.watch()
+        agents, channel = self._host.agents, self._host.channel
+        watching_since = agents.watch()
         stalled = self._stalls.check(
             time.monotonic(), watching_since, self._recorder.statistics.predictions, self._learner.version,
-            self._agents.at_work, self._channel.waiting, self._channel.training_queue, self._channel.blocked)
+            agents.at_work, channel.waiting, channel.training_queue, channel.blocked)
         if stalled:
             self._recorder.event("stalled", what=stalled)
-            self._recorder.log(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "
+            self._recorder.log(f"Nothing has moved for {stall_alarm.STALL_SECONDS:.0f} s: {stalled}. All stacks are in "
                                f"{self._recorder.log_path}")
             self._recorder.note_stacks()
 
     def _answer_failures(self) -> None:
         """Handles exceptions of threads: the run continues, or the exception is raised. Reports halved updates."""
         recorder = self._recorder
-        while self._halvings:
-            most, n_rollouts = self._halvings.popleft()
-            steps = self._settings.algorithm.rollout_length * self._settings.agents.envs_per_agent
-            recorder.event("batch_halved", agent_steps=most * steps, before=n_rollouts * steps)
-            recorder.log(f"The device has no memory for larger updates: at most {most * steps} agent steps of a "
-                         f"batch of {n_rollouts * steps} from now on.")
-            recorder.disturbances += 1
+        self._training.report_halved()
         went_back = False
         while self._failures:
             error, began = self._failures[0]
             if isinstance(error, Diverged):
                 if not went_back:  # else another trainer reports the same weights
-                    self._divergence.answer(error)
+                    self._training.answer(error)
                 went_back = True
             elif isinstance(error, Exception) and self._rules.may_restart_thread(time.monotonic(), began):
                 recorder.event("thread_failed", cause=f"{type(error).__name__}: {error}")
@@ -258,30 +188,21 @@ class Service:
         began = time.monotonic()
         # An update that begins at the last moment must end before STOP_SECONDS, and it may take longer than the last.
         in_time = 1.5 * self._learner.minibatch_seconds < STOP_SECONDS - DRAIN_TRAINERS_SECONDS
+        host, training = self._host, self._training
         if not in_time:
-            self._schedule.end_update_early()
-        self._schedule.drain()
-        self._agents.stop_all(at_once=bool(self._failures))
-        self._trainers.resize(0)
-        if not self._trainers.join(began + (DRAIN_TRAINERS_SECONDS if in_time else 0.0)):
-            self._schedule.end_update_early()
-            self._drop_rollouts("Updates take long")
-        updated = self._trainers.join(began + STOP_SECONDS)
+            training.end_update_early()
+        training.drain()
+        host.agents.stop_all(at_once=bool(self._failures))
+        training.trainers.resize(0)
+        if not training.trainers.join(began + (DRAIN_TRAINERS_SECONDS if in_time else 0.0)):
+            training.end_update_early()
+            training.drop_rollouts("Updates take long")
+        updated = training.trainers.join(began + STOP_SECONDS)
         if self._failures:
-            self._drop_rollouts("The trainers have failed")
-        self._predictors.resize(0)
-        if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
-            self._channel.close()
+            training.drop_rollouts("The trainers have failed")
+        host.predictors.resize(0)
+        if host.predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
+            host.channel.close()
         else:
             self._recorder.log("A thread is still in the model after the timeout. The run ends without waiting for it.")
         return updated
-
-    def _drop_rollouts(self, why: str) -> None:
-        """Discards the rollouts that wait for a trainer. Those not learned from count as dropped."""
-        waiting = self._channel.drop_rollouts()
-        if dropped := self._schedule.untrained(waiting):
-            self._recorder.log(f"{why}: {len(dropped)} rollouts are not trained on.")
-            for slot in dropped:
-                self._recorder.statistics.report_lost(self._store.view(slot))
-        if len(waiting) > len(dropped):
-            self._recorder.log(f"{why}: the episodes of {len(waiting) - len(dropped)} rollouts are not counted.")

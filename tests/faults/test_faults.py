@@ -322,8 +322,8 @@ def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
                       "lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
 
     def change(updates: int) -> None:
-        began = (service._store.state[1:3] != AgentStatus.STARTING).all()
-        if began and time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still
+        began = (service._host.store.state[1:3] != AgentStatus.STARTING).all()
+        if began and time.monotonic() - float(service._host.store.heartbeat[1:3].max()) > 0.5:  # they stand still
             resize(service, 1, 1, 1)
         if updates % 20 == 0 and len(events(run, "agent_left")) == 2:
             end_run()

@@ -15,9 +15,11 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Diverged, TooLarge, UpdateStats
 from ga3c.runs.recorder import Recorder
-from ga3c.service import supervisor
+from ga3c.service import stall_alarm, supervisor
 from ga3c.service.signals import Signals
+from ga3c.service.stall_alarm import StallAlarm
 from ga3c.service.supervisor import Service
+from ga3c.settings.schedule import Kind, Schedule
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
@@ -84,7 +86,7 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
 
 
 def test_the_alarm_says_what_stands_still_once_for_each_stall() -> None:
-    alarm, longest = supervisor._StallAlarm(2, False), supervisor.STALL_SECONDS
+    alarm, longest = StallAlarm(Schedule(1, kind=Kind.QUEUES, rollouts=2)), stall_alarm.STALL_SECONDS
 
     def check(seconds: float, version: int, waiting: int, queue: int, not_before: float = 0.0, blocked: int = 0) -> str:
         return alarm.check(100.0 + seconds, 100.0 + not_before, 5, version, 4, waiting, queue, blocked)
@@ -103,7 +105,7 @@ def test_the_alarm_says_what_stands_still_once_for_each_stall() -> None:
 
 
 def test_in_rounds_agents_that_wait_for_a_slow_one_are_no_stall() -> None:
-    alarm, longest = supervisor._StallAlarm(2, True), supervisor.STALL_SECONDS
+    alarm, longest = StallAlarm(Schedule(1, rollouts=2)), stall_alarm.STALL_SECONDS
     assert not any(alarm.check(longest * number, 0.0, 5, 1, 4, 3, 0, 0) for number in range(1, 5))
     assert not alarm.check(longest * 4 + 1, 0.0, 5, 1, 4, 4, 0, 0), "all wait since now"
     assert alarm.check(longest * 5, 0.0, 5, 1, 4, 4, 0, 0) == "4 agents wait for a prediction"
@@ -114,7 +116,7 @@ def test_in_rounds_agents_that_wait_for_a_slow_one_are_no_stall() -> None:
 def test_when_nothing_moves_all_stacks_are_logged(
         where: str, agents: int, what: str, make_run: MakeRun, interruption: Signals,
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(stall_alarm, "STALL_SECONDS", 1.0)
     model = CheckingModel()
     right, told = getattr(model, where), threading.Event()
 
@@ -147,12 +149,12 @@ def test_agents_that_wait_are_not_silent_however_short_the_timeout(make_run: Mak
 def test_an_agent_is_not_silent_while_its_process_is_started(make_run: MakeRun, interruption: Signals) -> None:
     run = make_run(counting_with_faults())
     made = Service(run.settings, run, CheckingModel(), interruption)
-    agent, made._store.heartbeat[0], made._agents._watching_since = made._agents.agents[0], 90.0, 0.0
+    agent, made._host.store.heartbeat[0], made._host.agents._watching_since = made._host.agents.agents[0], 90.0, 0.0
     silent = []
     for agent.started_at in (0.0, 95.0):
-        silent.append(made._agents._silent(agent, 100.0))
+        silent.append(made._host.agents._silent(agent, 100.0))
     assert silent == [10.0, 5.0]
-    made._channel.close()
+    made._host.channel.close()
 
 
 def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
@@ -202,7 +204,7 @@ def test_what_two_trainers_say_of_the_same_weights_is_answered_once(
     with pytest.raises(Diverged, match="at 9"):
         made._answer_failures()
     made._failures.clear()
-    made._channel.close()
+    made._host.channel.close()
 
 
 def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(

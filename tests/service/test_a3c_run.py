@@ -18,7 +18,7 @@ from ga3c.learner.learner import UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import TrainerTime
-from ga3c.service.schedules import WorkersSchedule
+from ga3c.service.training import WorkersTraining
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.transport.slots import Batch
@@ -60,8 +60,8 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     run = make_run(chosen)
     model, updates = SharedLearner(chosen, run.spec), list[UpdateStats]()
     service = Service(chosen, run, model, interruption)
-    assert isinstance(service._schedule, WorkersSchedule)
-    report, mixed, killed, held = service._schedule._report, set[int](), list[int](), dict[str, bool]()
+    assert isinstance(service._training, WorkersTraining)
+    report, mixed, killed, held = service._training._report, set[int](), list[int](), dict[str, bool]()
 
     def rows() -> list[int]:
         return [model.shared.updates_of(worker) for worker in range(2)]
@@ -79,7 +79,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
         elif killed and all(now > before + 20 for now, before in zip(rows(), killed, strict=True)):
             end_run()
 
-    service._schedule._report = noted
+    service._training._report = noted
     assert service.run() == "SIGTERM"
     run.statistics.drain()
     assert held == {"worker": True, "fork server": False} and mixed == {0}

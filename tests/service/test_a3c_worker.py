@@ -29,7 +29,7 @@ from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import PredictionCount, Statistics
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.counter import run_counter
-from ga3c.service.schedules import WorkersSchedule
+from ga3c.service.training import WorkersTraining
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
@@ -398,7 +398,7 @@ def test_a_rollout_that_was_learned_from_is_not_dropped_though_nobody_has_counte
     worker, kind = made.worker(0), PREDICT
     while kind != SUBMIT:
         kind, slot, _ = worker.grant()
-    schedule = cast(WorkersSchedule, SimpleNamespace(_learner=made.learner))
-    assert made.channel.drop_rollouts() == [slot] and WorkersSchedule.untrained(schedule, [slot]) == []
+    training = cast(WorkersTraining, SimpleNamespace(_shared=made.learner))
+    assert made.channel.drop_rollouts() == [slot] and WorkersTraining._untrained(training, [slot]) == []
     made.learner.shared.write_report(slot, made.learner.shared.read_report(slot)._replace(version=0))
-    assert WorkersSchedule.untrained(schedule, [slot]) == [slot]
+    assert WorkersTraining._untrained(training, [slot]) == [slot]

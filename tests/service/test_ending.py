@@ -108,14 +108,14 @@ def test_an_agent_that_delivered_and_was_dismissed_has_not_failed_in_a_row(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(counting())
     made = Service(run.settings, run, CheckingModel(), interruption)
-    agent, delivered = made._agents.agents[0], [0]
-    monkeypatch.setattr(made._channel, "has_delivered", delivered.__contains__)
+    agent, delivered = made._host.agents.agents[0], [0]
+    monkeypatch.setattr(made._host.channel, "has_delivered", delivered.__contains__)
     for exitcode, failures, left in ((1, 2, 2), (0, 2, 0)):
         agent.failures = failures
-        made._agents._note_drained(agent, exitcode)
+        made._host.agents._note_drained(agent, exitcode)
         assert agent.failures == left
     delivered.clear()
     agent.failures = 2
-    made._agents._note_drained(agent, 0)
+    made._host.agents._note_drained(agent, 0)
     assert agent.failures == 2
-    made._channel.close()
+    made._host.channel.close()

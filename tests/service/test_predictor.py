@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,8 +14,6 @@ from ga3c.runs.statistics import PredictionCount, Statistics
 from ga3c.service.conductor import Conductor
 from ga3c.service.predictor import Predictor, run_predictor
 from ga3c.service.rounds import Update
-from ga3c.service.schedules import QueueSchedule
-from ga3c.settings.files import configured
 from ga3c.settings.schedule import Schedule
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
@@ -112,12 +109,3 @@ def test_it_waits_for_as_many_agents_as_have_so_many_observations(
 
     store = Slots(SPEC, 2, n_envs, 2)
     run_predictor(cast(Any, Asked()), store, cast(Any, Uniform()), batch_max, PredictionCount(), batch_min)
-
-
-def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
-    monkeypatch.setattr("ga3c.service.schedules.run_predictor", lambda *arguments: given.extend(arguments))
-    nothing, record = cast(Any, None), cast(Any, SimpleNamespace(statistics=Statistics(1)))
-    QueueSchedule(configured(prediction_batch_min=7, prediction_batch_max=90), nothing, nothing, nothing, record,
-                  nothing, nothing).predict()
-    assert given[3] == 90 and given[5] == 7

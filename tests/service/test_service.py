@@ -289,12 +289,12 @@ def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is
     run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=None, minutes=1))
 
     def stop(updates: int) -> None:
-        if len(service._agents._start_times) == 2:
+        if len(service._host.agents._start_times) == 2:
             end_run()
 
     service = Service(run.settings, run, CheckingModel(stop), interruption)
-    assert service._agents.start_seconds is None
+    assert service._host.agents.start_seconds is None
     assert service.run() == "SIGTERM"
     assert set((tmp_path / "niceness").read_text().split()) == {str(os.nice(0) + 7)}
-    seconds = service._agents.start_seconds
+    seconds = service._host.agents.start_seconds
     assert seconds is not None and 0.5 <= seconds < 10.0, "of two environments"

@@ -34,12 +34,12 @@ def test_others_take_the_place_of_quarantined_agents(
     def change(updates: int) -> None:
         if updates > end[0]:
             end_run()
-        alive = {agent.number for agent in service._agents.agents if agent.alive}
+        alive = {agent.number for agent in service._host.agents.agents if agent.alive}
         if not stages or alive != stages[0] or model.trained_steps == 0:
             return
         del stages[0]
         if len(stages) == 2:
-            failing = service._agents.agents[2]
+            failing = service._host.agents.agents[2]
             monkeypatch.setattr(failing, "note_failure", lambda *how: False)  # as if for the fifth time in a row
             failing.process.kill()
         elif stages:

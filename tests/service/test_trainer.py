@@ -15,7 +15,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
 from ga3c.runs.statistics import Statistics, TrainerTime
 from ga3c.service.batches import RolloutQueue
-from ga3c.service.trainer import run_trainer
+from ga3c.service.trainer import UpdateSize, run_trainer
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import SUBMIT, TAKE, Port
 from ga3c.transport.slots import Batch, Slots
@@ -66,7 +66,7 @@ def run(channel: Channel, store: Slots, learner: Any, n_rollouts: int,
     """A trainer over the queue. Returns what was counted, whatever it raises."""
     statistics = more.pop("statistics", None) or Statistics(1)
     run_trainer(RolloutQueue(channel, store, n_rollouts, learner, statistics), learner, statistics, cast(Any, report),
-                **more)
+                more.pop("size", UpdateSize()))
     statistics.drain()
     return statistics
 
@@ -139,7 +139,7 @@ def test_the_half_of_a_batch_without_a_step_is_not_trained_on() -> None:
 
     learner, halved = Small(), list[tuple[int, int]]()
     with waiting(5) as (channel, store):
-        run(channel, store, learner, 4, halved=lambda most, n_rollouts: halved.append((most, n_rollouts)))
+        run(channel, store, learner, 4, size=UpdateSize(lambda most, n_rollouts: halved.append((most, n_rollouts))))
     assert learner.steps == [[2, 2], [2, 2], [2, 0]] and halved == [(2, 4)]
 
 
@@ -236,7 +236,8 @@ def test_a_source_hears_what_each_update_says_of_its_rows() -> None:
     heard: list[tuple[list[float], list[float]]] = []
     learner, statistics = cast(Any, Rows()), Statistics(1)
     with waiting(4) as (channel, store):
-        run_trainer(Hearing(channel, store, 2, learner, statistics), learner, statistics, lambda *report: None)
+        run_trainer(Hearing(channel, store, 2, learner, statistics), learner, statistics, lambda *report: None,
+                    UpdateSize())
     assert heard == [([0.0, 1.0], [1.0, 2.0]), ([2.0, 3.0], [3.0, 4.0])]
 
 

@@ -115,7 +115,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
     from ga3c.runs.statistics import Statistics, TrainerTime
     from ga3c.service.batches import RolloutQueue
     from ga3c.service.predictor import run_predictor
-    from ga3c.service.trainer import run_trainer
+    from ga3c.service.trainer import UpdateSize, run_trainer
     store = Slots(SPEC, rollout_length, envs, 2 * agents, agents)
     channel, learner, statistics = Channel(store, 2), NullLearner(), Statistics(1)
     source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)), cast(Learner, learner), statistics)
@@ -127,7 +127,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
         statistics.report(update, trained, spent)
 
     work = [threads.submit(run_predictor, channel, store, cast(Learner, learner), 1024, count),
-            threads.submit(run_trainer, source, cast(Learner, learner), statistics, report)]
+            threads.submit(run_trainer, source, cast(Learner, learner), statistics, report, UpdateSize())]
     context = multiprocessing.get_context("forkserver")
     processes = []
     with forkserver_running(EnvSettings(game="toy:catch"), 1):

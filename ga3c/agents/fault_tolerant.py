@@ -39,7 +39,8 @@ class FaultTolerantEnvironment:
     """
 
     def __init__(self, make: Callable[[], Environment], failed: Callable[[], None]) -> None:
-        self._make, self._failed = make, failed
+        self._make = make
+        self._failed = failed
         self._seed = self._in_a_row = 0
         self.given_up = False
         self._environment = make()

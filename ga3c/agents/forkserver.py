@@ -72,8 +72,10 @@ class _Start:
     """The start of a process in another thread, so that the caller can give up the wait for it."""
 
     def __init__(self, process: BaseProcess, process_end: Closeable) -> None:
-        self._process, self._process_end = process, process_end
-        self._lock, self._given_up = threading.Lock(), False
+        self._process = process
+        self._process_end = process_end
+        self._lock = threading.Lock()
+        self._given_up = False
         self.ended = threading.Event()
         self.failed: BaseException | None = None
 

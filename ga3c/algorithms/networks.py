@@ -199,7 +199,10 @@ class Bound:
 
     def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = (),
                  target: Bound | None = None) -> None:
-        self._network, self._weights, self._scaling, self._target = network, weights, scaling, target
+        self._network = network
+        self._weights = weights
+        self._scaling = scaling
+        self._target = target
 
     def target(self, observation: Tensor) -> Mapping[str, Tensor]:
         """Returns (n, units) by head, of the target's weights."""

@@ -30,7 +30,8 @@ class OwnAlgorithm:
     """
 
     def __init__(self, name: str, algorithm: Algorithm) -> None:
-        self._name, self._algorithm = name, algorithm
+        self._name = name
+        self._algorithm = algorithm
         self._outputs: Mapping[str, Field] = {}
 
     @property

@@ -139,9 +139,11 @@ class Learner:
         self.outputs = algorithm.outputs(env)
         self.acting = algorithm.acting
         self._backend = make_updating(settings, env, algorithm)
-        self.precision, self.device = self._backend.precision, self._backend.device
+        self.precision = self._backend.precision
+        self.device = self._backend.device
         self.version = self.min_valid_version = 0
-        self.learning_rate_factor, self.ending_early = 1.0, False
+        self.learning_rate_factor = 1.0
+        self.ending_early = False
         self.skips = Skips()
         self.minibatch_seconds = 0.0
         self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last

@@ -54,8 +54,11 @@ class MultiStepAdam:
 
     def __init__(self, weights: Sequence[NDArray], means: Sequence[NDArray], mean_squares: Sequence[NDArray], step: int,
                  epsilon: float) -> None:
-        self._weights, self._means, self._mean_squares = weights, means, mean_squares
-        self._step, self._epsilon = step, epsilon
+        self._weights = weights
+        self._means = means
+        self._mean_squares = mean_squares
+        self._step = step
+        self._epsilon = epsilon
         self._gradients, self._squares, self._moved = ([np.zeros_like(array) for array in weights] for _ in range(3))
         self.taken = 0
 

@@ -28,8 +28,10 @@ class SharedLearner:
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         algorithm = make_algorithm(settings)
         self._backend = make_differentiating(settings, env, algorithm)
-        self.precision, self.device = self._backend.precision, self._backend.device
-        self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
+        self.precision = self._backend.precision
+        self.device = self._backend.device
+        self.settings = settings.changed(precision=self.precision)
+        self.outputs = algorithm.outputs(env)
         self.acting = algorithm.acting
         self._metrics = (*self._backend.metrics, "passes", "learning_rate")
         workers, _, _ = settings.schedule.most

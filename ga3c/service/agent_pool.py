@@ -57,14 +57,20 @@ class AgentPool:
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
                  model: Model, entry: Callable[..., None],
                  waiting: Callable[[], AbstractContextManager[None]]) -> None:
-        self._entry, self._waiting, self._model = entry, waiting, model
-        self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
+        self._entry = entry
+        self._waiting = waiting
+        self._model = model
+        self._settings = settings
+        self._store = store
+        self._channel = channel
+        self._recorder = recorder
         self._resumed_at = recorder.statistics.agent_steps
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
         self._memory_limit = len(self.agents)  # as many as fit into memory
         self._refusals = workers.Refusals(len(self.agents))
-        self._faults, self._last_fault = EnvironmentFaults(recorder), ""
+        self._faults = EnvironmentFaults(recorder)
+        self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._looked_at = self._watching_since = time.monotonic()
         self._start_times: deque[float] = deque(maxlen=START_TIMES)

@@ -33,9 +33,14 @@ class Conductor:
     def __init__(self, channel: Channel, store: Slots, learner: Learner, schedule: Schedule,
                  rollout_length: int, report: Callable[[UpdateStats, Batch, TrainerTime], None],
                  statistics: Statistics, over: Callable[[], bool]) -> None:
-        self._channel, self._store, self._learner = channel, store, learner
-        self._report, self._statistics, self._over = report, statistics, over
-        self._rounds, self._buffer = Rounds(schedule), store.empty_batch(schedule.rollouts, rollout_length)
+        self._channel = channel
+        self._store = store
+        self._learner = learner
+        self._report = report
+        self._statistics = statistics
+        self._over = over
+        self._rounds = Rounds(schedule)
+        self._buffer = store.empty_batch(schedule.rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
         self._ending = False                    # agents drain: every request is answered
 

@@ -10,7 +10,8 @@ class Divergence:
     """The divergence rule of one run."""
 
     def __init__(self, recorder: Recorder, model: Model) -> None:
-        self._recorder, self._model = recorder, model
+        self._recorder = recorder
+        self._model = model
         self._went_back = False
 
     def answer(self, error: Diverged) -> None:

@@ -26,7 +26,8 @@ class Evaluations:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._settings = recorder, recorder.settings
+        self._recorder = recorder
+        self._settings = recorder.settings
         self.evaluator = Evaluator(recorder.settings.agents.agent_nice // 2)
         recorder.evaluator = self.evaluator
         self._evaluated: Path | None = None  # the checkpoint of the last evaluation

@@ -60,7 +60,8 @@ class OneThread:
 
     def __init__(self, settings: Settings) -> None:
         self._schedule = make_schedule(settings)
-        self._rollouts, self._length = settings.schedule.rollouts, settings.algorithm.rollout_length
+        self._rollouts = settings.schedule.rollouts
+        self._length = settings.algorithm.rollout_length
         self._moving: deque[int] = deque()  # agents that were answered and have not played on yet
 
     def begin(self, agents: Agents) -> None:

@@ -14,8 +14,12 @@ class Predictor:
     """The work of one predictor. Answers at most `most` requests at a time, and counts its work."""
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, most: int, count: PredictionCount) -> None:
-        self._channel, self._store, self._learner, self._count = channel, store, learner, count
-        self._buffer, self._outside_since = store.empty_observations(most), time.thread_time()
+        self._channel = channel
+        self._store = store
+        self._learner = learner
+        self._count = count
+        self._buffer = store.empty_observations(most)
+        self._outside_since = time.thread_time()
         self._shared: dict[int, Observed] = {}  # number of requests -> the front of the buffer
 
     def leave_out(self, seconds: float) -> None:

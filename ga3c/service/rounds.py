@@ -111,7 +111,8 @@ class Rounds:
         if not self.updates and not any(each.takes_part for each in self._agents.values()):
             if not self._agents.keys() >= set(present):
                 return None
-            self._played, self._turn = [0] * self._schedule.turns, 0  # agents may have died before the first update
+            self._played = [0] * self._schedule.turns  # agents may have died before the first update
+            self._turn = 0
             self._admit()
         for _ in range(self._schedule.turns):
             members = [agent for agent, each in self._agents.items()
@@ -186,7 +187,9 @@ class Rounds:
         """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another schedule."""
         if state["schedule"] != list(self._schedule[:4]) or len(state["played"]) != self._schedule.turns:
             raise ValueError("they are of another schedule")
-        self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
+        self.updates = int(state["updates"])
+        self._turn = int(state["turn"])
+        self._played = list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}
         self._agents = {int(agent): _Participant(
             generation=1, takes_part=True, slot=int(slot), submitted=submitted.get(int(agent), []))

@@ -29,7 +29,8 @@ class Signals:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
         self._handlers: dict[int, Any] = {
             signal.SIGINT: self._note, signal.SIGTERM: self._note, signal.SIGHUP: signal.SIG_IGN,
             signal.SIGUSR1: self._note_checkpoint}

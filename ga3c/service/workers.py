@@ -117,7 +117,8 @@ class Refusals:
 
     def refused(self, now: float, alive: int, seconds: float) -> float:
         """Allows only `alive` agents for so many seconds, at most an hour. Returns when the next start may be tried."""
-        self.allowed, self._again_at = alive, now + min(seconds, LONGEST_START_PAUSE)
+        self.allowed = alive
+        self._again_at = now + min(seconds, LONGEST_START_PAUSE)
         return self._again_at
 
     def note_missing_server(self, began: float, now: float) -> bool:
@@ -147,7 +148,9 @@ class WorkerThread:
 
     def __init__(self, name: str, work: Callable[[], None], failed: Callable[[BaseException, float], None]) -> None:
         self.working = True
-        self._work, self._failed, self._began = work, failed, time.monotonic()
+        self._work = work
+        self._failed = failed
+        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -169,7 +172,10 @@ class WorkerPool:
 
     def __init__(self, name: str, work: Callable[[], None], dismiss: Callable[[], None],
                  failed: Callable[[BaseException, float], None]) -> None:
-        self._name, self._work, self._dismiss, self._failed = name, work, dismiss, failed
+        self._name = name
+        self._work = work
+        self._dismiss = dismiss
+        self._failed = failed
         self._threads: list[WorkerThread] = []
         self._started = self._dismissed = 0
         self._start_after = 0.0  # monotonic seconds

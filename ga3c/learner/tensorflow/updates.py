@@ -67,7 +67,8 @@ class _Descent:
     """One step down the loss of some rows. metrics, rows: names of `Loss.metrics` and `rows`, once it was compiled."""
 
     def __init__(self, variables: Variables, settings: Settings) -> None:
-        self._variables, self._norms = variables, settings.run.norms
+        self._variables = variables
+        self._norms = settings.run.norms
         self._max_grad_norm = settings.algorithm.max_grad_norm
         self.numbers = _Numbers(variables, settings)
         self.metrics: list[str] = []
@@ -127,7 +128,8 @@ class OneStep:
     """An update of one pass over one minibatch, in one call."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
-        self._variables, self._descent = variables, _Descent(variables, settings)
+        self._variables = variables
+        self._descent = _Descent(variables, settings)
         self._numbers = self._descent.numbers
         self._signature = signature
         self._update, _ = compiler.compiled(
@@ -153,9 +155,11 @@ class Passes:
     """An update of several passes or minibatches. One call prepares the batch, then each minibatch is one call."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
-        self._variables, self._descent = variables, _Descent(variables, settings)
+        self._variables = variables
+        self._descent = _Descent(variables, settings)
         self._numbers = self._descent.numbers
-        self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
+        self._passes = settings.algorithm.passes
+        self._minibatches = settings.algorithm.minibatches
         self._rows, self._kept = list[str](), list[str]()  # names of outputs of `_prepared`, set when it is compiled
         self._signature = signature
         self._prepare, outputs = compiler.compiled(
@@ -197,7 +201,8 @@ class Passes:
         """
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], *self._signature.split(inputs[n:]))
-        self._rows, self._kept = list(prepared.rows), list(kept)
+        self._rows = list(prepared.rows)
+        self._kept = list(kept)
         filled = prepared.rows["filled"]
         usable = tf.where(tf.reduce_any(tf.reshape(filled, (tf.shape(filled)[0], -1)), axis=1))[:, 0]
         return [*prepared.rows.values(), tf.cast(usable, tf.int32), *kept.values(), *weights]
@@ -218,7 +223,8 @@ class GradientsOf:
     """The gradients of one batch, computed over all its rows at once. No trainable variable changes."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
-        self._variables, self._descent = variables, _Descent(variables, settings)
+        self._variables = variables
+        self._descent = _Descent(variables, settings)
         self._numbers = self._descent.numbers
         self._kept = list[str]()
         self._gradients, _ = compiler.compiled(

@@ -102,8 +102,8 @@ class DiscreteActorCritic:
         returns = ops.reshape(self.returns(batch, value, bootstrap_value, ratio), (-1,))
         filled = filled_samples(batch["filled"], ops.shape(value))
         advantage, state = ops.where(filled, returns - ops.reshape(value, (-1,)), 0.0), dict[str, Tensor]()
-        more = {name: ops.where(ops.reshape(filled, (-1, *(1,) * (len(each.shape) - 1))), each, ops.ones_like(each))
-                for name, each in more.items()}
+        more = {name: ops.where(ops.reshape(filled, (-1, *(1,) * (len(rows.shape) - 1))), rows, ops.ones_like(rows))
+                for name, rows in more.items()}
         if self.settings.actor_critic.normalize_advantages:
             flat_ratio = ops.ones_like(advantage) if ratio is None else ops.where(
                 filled, ops.reshape(ratio, (-1,)), 1.0)
@@ -135,7 +135,7 @@ class DiscreteActorCritic:
             "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
             # A minibatch with nearly equal returns must not dominate the mean of the whole update.
             "explained_variance": ops.maximum(1.0 - value_loss / ops.maximum(variance, 1e-8), -1.0),
-            **{name: ops.sum(weight * each) for name, each in metrics.items()}})
+            **{name: ops.sum(weight * metric) for name, metric in metrics.items()}})
 
 
 def flat(array: Tensor, axes: int) -> Tensor:

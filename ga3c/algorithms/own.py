@@ -84,79 +84,80 @@ class OwnAlgorithm:
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         """Returns the user's outputs. No slot may already have a field of their names. A "value" is one number."""
-        found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
+        fields = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
-        for name in found:
+        for name in fields:
             self._require("outputs", name not in taken,
                           f"returns an output {name!r}, but a slot already has a field of that name")
-        for name, field in found.items():
+        for name, field in fields.items():
             self._require("outputs", isinstance(field, Field),
                           f"must return {name!r} as a Field, but returns {field!r}")
-        if "value" in found:
-            self._require("outputs", found["value"].shape == (),
-                          f"must return 'value' of the shape (), but returns {found['value'].shape}")
-        self._outputs = found
-        return found
+        if "value" in fields:
+            self._require("outputs", fields["value"].shape == (),
+                          f"must return 'value' of the shape (), but returns {fields['value'].shape}")
+        self._outputs = fields
+        return fields
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """Returns the user's outputs for observations. All of `outputs` must be there, as tensors of their shapes."""
-        found = self._call("act", lambda: self._algorithm.act(network, observation))
-        self._require("act", isinstance(found, Mapping),
-                      f"must return outputs by name, but returns {type(found).__name__}")
+        outputs = self._call("act", lambda: self._algorithm.act(network, observation))
+        self._require("act", isinstance(outputs, Mapping),
+                      f"must return outputs by name, but returns {type(outputs).__name__}")
         for name, field in self._outputs.items():
-            self._tensor("act", name, found.get(name))
-            shape = self._call("act", functools.partial(_shape, found[name]))
+            self._tensor("act", name, outputs.get(name))
+            shape = self._call("act", functools.partial(_shape, outputs[name]))
             right = (None, *field.shape)
             self._require("act", len(shape) == len(right) and all(
                 None in both or both[0] == both[1] for both in zip(shape, right, strict=True)),
                 f"must return {name} of the shape {_shown(right)}, but returns {_shown(shape)}")
-        return found
+        return outputs
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Returns the user's `Prepared`. It must have rows "filled" of bool, and only state of existing variables."""
-        found = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
-        self._require("prepare", isinstance(found, Prepared),
-                      f"must return a Prepared, but returns {type(found).__name__}")
-        self._named("prepare", "rows", found.rows)
-        self._require("prepare", "filled" in found.rows, "must return rows 'filled'")
-        for name, row in found.rows.items():
+        prepared = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
+        self._require("prepare", isinstance(prepared, Prepared),
+                      f"must return a Prepared, but returns {type(prepared).__name__}")
+        self._named("prepare", "rows", prepared.rows)
+        self._require("prepare", "filled" in prepared.rows, "must return rows 'filled'")
+        for name, row in prepared.rows.items():
             self._tensor("prepare", name, row)
-        kind = keras.backend.standardize_dtype(found.rows["filled"].dtype)
+        kind = keras.backend.standardize_dtype(prepared.rows["filled"].dtype)
         self._require("prepare", kind == "bool", f"must return rows 'filled' of bool, but returns {kind}")
-        self._state("prepare", found.state)
-        return found
+        self._state("prepare", prepared.state)
+        return prepared
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the user's `Loss`. Its metrics become float32: they may be numbers of any kind."""
-        found = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
-        self._require("loss", isinstance(found, Loss), f"must return a Loss, but returns {type(found).__name__}")
-        self._tensor("loss", "total", found.total)
-        self._scalar("total", found.total)
-        self._named("loss", "metrics", found.metrics)
+        loss = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
+        self._require("loss", isinstance(loss, Loss), f"must return a Loss, but returns {type(loss).__name__}")
+        self._tensor("loss", "total", loss.total)
+        self._scalar("total", loss.total)
+        self._named("loss", "metrics", loss.metrics)
         metrics = {}
-        for name, number in found.metrics.items():
+        for name, number in loss.metrics.items():
             if not isinstance(number, Real):
                 self._tensor("loss", name, number)
             metrics[name] = self._call("loss", functools.partial(_float32, number))
             self._scalar(name, metrics[name])
-        self._state("loss", found.state)
-        self._named("loss", "rows", found.rows)
-        for name, numbers in found.rows.items():
+        self._state("loss", loss.state)
+        self._named("loss", "rows", loss.rows)
+        for name, numbers in loss.rows.items():
             self._tensor("loss", name, numbers)
             self._require("loss", len(numbers.shape) == 1,
                           f"must return {name} as a number for each row, but its shape is {_shown(_shape(numbers))}")
-        return found._replace(metrics=metrics)
+        return loss._replace(metrics=metrics)
 
-    def _tensor(self, method: str, name: str, given: object) -> None:
-        self._require(method, keras.ops.is_tensor(given), f"must return {name} as a tensor, but returns {given!r:.40}")
+    def _tensor(self, method: str, name: str, tensor: object) -> None:
+        self._require(method, keras.ops.is_tensor(tensor),
+                      f"must return {name} as a tensor, but returns {tensor!r:.40}")
 
-    def _scalar(self, name: str, given: Tensor) -> None:
-        self._require("loss", tuple(given.shape) == (),
-                      f"must return {name} as a scalar, but its shape is {tuple(given.shape)}")
+    def _scalar(self, name: str, number: Tensor) -> None:
+        self._require("loss", tuple(number.shape) == (),
+                      f"must return {name} as a scalar, but its shape is {tuple(number.shape)}")
 
-    def _named(self, method: str, what: str, given: object) -> None:
-        self._require(method, isinstance(given, Mapping),
-                      f"must return {what} by name, but returns {type(given).__name__}")
+    def _named(self, method: str, what: str, mapping: object) -> None:
+        self._require(method, isinstance(mapping, Mapping),
+                      f"must return {what} by name, but returns {type(mapping).__name__}")
 
     def _state(self, method: str, state: Mapping[str, Tensor]) -> None:
         self._named(method, "state", state)

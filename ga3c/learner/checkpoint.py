@@ -173,13 +173,13 @@ def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
 
 def hourly(directory: Path) -> list[str]:
     """Returns the names of the first checkpoint after each full hour of training. Unreadable ones are left out."""
-    found: dict[int, str] = {}
+    first: dict[int, str] = {}
     for path in saved(directory):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             hour = int(json.loads((path / _FILES[1]).read_text(encoding="utf-8"))["time"] // 3600)
-            found[hour] = path.name  # newest first: the oldest of each hour remains
-    found.pop(0, None)
-    return list(found.values())
+            first[hour] = path.name  # newest first: the oldest of each hour remains
+    first.pop(0, None)
+    return list(first.values())
 
 
 class Best(NamedTuple):

@@ -112,10 +112,10 @@ class SharedWeights:
 
     def arrays(self) -> dict[str, NDArray]:
         """Returns a copy of all arrays by name, including the number of the optimizer's steps."""
-        found = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
-                 if name.startswith("shared.")}
-        found["optimizer.00"][...] = self._total(1, "added")
-        return found
+        arrays = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
+                  if name.startswith("shared.")}
+        arrays["optimizer.00"][...] = self._total(1, "added")
+        return arrays
 
     def restart_from(self, arrays: Mapping[str, NDArray], version: int, min_valid_version: int) -> None:
         """Restarts from these arrays and this version. Refuses updates from weights before `min_valid_version`."""

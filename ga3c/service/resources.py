@@ -65,13 +65,13 @@ def _processes(agents: int) -> Finding:
 
 
 def _memory(settings: Settings, observation_bytes: int) -> Finding:
-    agents, each = settings.schedule.agents, agent_bytes(settings)
+    agents, per_agent = settings.schedule.agents, agent_bytes(settings)
     if settings.schedule.agents_learn and not settings.run.serial:
-        each += _MODEL_BYTES
+        per_agent += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + each * agents + _steps_beside_slots(settings) * observation_bytes
+    need = _SERVER_BYTES + per_agent * agents + _steps_beside_slots(settings) * observation_bytes
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
                    "give fewer --agents or a smaller --training-batch-min, or end other programs")

@@ -80,7 +80,7 @@ class Rounds:
     @property
     def generations(self) -> dict[int, int]:
         """The generation of each known agent: how often it was started."""
-        return {agent: each.generation for agent, each in self._agents.items()}
+        return {agent: member.generation for agent, member in self._agents.items()}
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
         """Notes that the agent waits for a prediction. generation: how often it was started."""
@@ -108,15 +108,15 @@ class Rounds:
         """
         if not self._agents:
             return None
-        if not self.updates and not any(each.takes_part for each in self._agents.values()):
+        if not self.updates and not any(member.takes_part for member in self._agents.values()):
             if not self._agents.keys() >= set(present):
                 return None
             self._played = [0] * self._schedule.turns  # agents may have died before the first update
             self._turn = 0
             self._admit()
         for _ in range(self._schedule.turns):
-            members = [agent for agent, each in self._agents.items()
-                       if each.takes_part and agent % self._schedule.turns == self._turn]
+            members = [agent for agent, member in self._agents.items()
+                       if member.takes_part and agent % self._schedule.turns == self._turn]
             if any(self._agents[agent].asked is None for agent in members):
                 return None
             before = [agent for agent in members if self._asks_for_a_value(self._agents[agent])]
@@ -125,13 +125,14 @@ class Rounds:
             if members and self._played[self._turn] < self._schedule.steps * (self.updates + 1):
                 return Answer(sorted(members), True)
             self._turn = (self._turn + 1) % self._schedule.turns
-        return Update([(agent, each.submitted[-self._schedule.uses:]) for agent, each in self._of_the_group()
-                       if each.submitted])
+        return Update([(agent, member.submitted[-self._schedule.uses:]) for agent, member in self._of_the_group()
+                       if member.submitted])
 
     def _of_the_group(self) -> list[tuple[int, _Participant]]:
         """Returns the agents of the group that the next update is made from."""
         group = self.updates % self._schedule.groups
-        return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self._schedule.groups == group]
+        return [(agent, member) for agent, member in sorted(self._agents.items())
+                if agent % self._schedule.groups == group]
 
     def _asks_for_a_value(self, agent: _Participant) -> bool:
         """Returns whether the agent asks for the value of a final observation, or for a bootstrap value."""
@@ -153,10 +154,10 @@ class Rounds:
     def updated(self) -> list[tuple[int, int]]:
         """Notes that the due update is made, or its data copied. Returns (agent, slot) of slots no longer needed."""
         free = []
-        for agent, each in self._of_the_group():
-            each.untrained = None
-            while len(each.submitted) >= self._schedule.uses:
-                free.append((agent, each.submitted.pop(0)))
+        for agent, member in self._of_the_group():
+            member.untrained = None
+            while len(member.submitted) >= self._schedule.uses:
+                free.append((agent, member.submitted.pop(0)))
         self.updates += 1
         self._played = [self._schedule.steps * self.updates] * self._schedule.turns
         self._turn = 0
@@ -164,14 +165,14 @@ class Rounds:
         return free
 
     def _admit(self) -> None:
-        for agent, each in self._agents.items():
-            if self._schedule.begins(agent, each.generation) == self.updates % self._schedule.groups:
-                each.takes_part = True
+        for agent, member in self._agents.items():
+            if self._schedule.begins(agent, member.generation) == self.updates % self._schedule.groups:
+                member.takes_part = True
 
     @property
     def held(self) -> list[int]:
         """The slots that wait for an update, or for a further use in one."""
-        return [slot for each in self._agents.values() for slot in each.submitted]
+        return [slot for member in self._agents.values() for slot in member.submitted]
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
@@ -180,8 +181,8 @@ class Rounds:
         agents = sorted(self._agents.items())
         return {"schedule": list(self._schedule[:4]), "updates": self.updates, "turn": self._turn,
                 "played": self._played,
-                "slots": [(agent, each.slot) for agent, each in agents if each.takes_part],
-                "submitted": [(agent, each.submitted) for agent, each in agents if each.takes_part]}
+                "slots": [(agent, member.slot) for agent, member in agents if member.takes_part],
+                "submitted": [(agent, member.submitted) for agent, member in agents if member.takes_part]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another schedule."""

@@ -90,10 +90,10 @@ class Agents:
                     raise Interrupted
             if saved is not None:
                 self._restore(saved)
-            for agent, each in enumerate(self._agents):
-                each.player = play(each.environment, self.store, each.rng, model.acting, agent, each.progress,
-                                   resumed=saved is not None,
-                                   again=schedule.requests_twice, discount=reward_discount(settings.algorithm))
+            for agent, member in enumerate(self._agents):
+                member.player = play(member.environment, self.store, member.rng, model.acting, agent, member.progress,
+                                     resumed=saved is not None,
+                                     again=schedule.requests_twice, discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)
             self._driver.begin(self)
@@ -142,30 +142,30 @@ class Agents:
     @property
     def given_up(self) -> int | None:
         """The agent whose environments failed too often, if there is one."""
-        return next((agent for agent, each in enumerate(self._agents) if each.environment.given_up), None)
+        return next((agent for agent, member in enumerate(self._agents) if member.environment.given_up), None)
 
     def close(self) -> list[str]:
         """Closes the environments. Returns one line for each exception that this raised."""
-        return [failure for each in self._agents if (failure := _closed(each.environment))]
+        return [failure for member in self._agents if (failure := _closed(member.environment))]
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
     @property
     def can_save(self) -> bool:
         """Whether all environments can save their state."""
-        return all(each.environment.state() is not None for each in self._agents)
+        return all(member.environment.state() is not None for member in self._agents)
 
     def state(self) -> dict[str, NDArray]:
         """Returns all that the agents need to continue, as plain arrays; {} if their environments cannot save state."""
         found: dict[str, NDArray] = {}
-        for agent, each in enumerate(self._agents):
-            state = each.environment.state()
+        for agent, member in enumerate(self._agents):
+            state = member.environment.state()
             if state is None:
                 return {}
             found |= {f"{PREFIX}{agent}.{name}": array for name, array in state.items()}
         places = {"began_at": self._began_at, "free": list(self.free), **self._driver.state(),
-                  "progress": [vars(each.progress) for each in self._agents],
-                  "rngs": [each.rng.bit_generator.state for each in self._agents], "shape": self._facts_shape(),
+                  "progress": [vars(member.progress) for member in self._agents],
+                  "rngs": [member.rng.bit_generator.state for member in self._agents], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
         facts = b"".join(array.tobytes() for array in self.store.facts().values())
         # Compressed, because observations are the largest part and much alike.
@@ -180,12 +180,12 @@ class Agents:
         places = json.loads(saved[f"{PREFIX}places"].tobytes())
         if places["shape"] != self._facts_shape():
             raise ValueError("its slots have other shapes")
-        for agent, each in enumerate(self._agents):
+        for agent, member in enumerate(self._agents):
             own = f"{PREFIX}{agent}."
-            each.environment.restore({name.removeprefix(own): array for name, array in saved.items()
-                                      if name.startswith(own)})
-            each.rng.bit_generator.state = places["rngs"][agent]
-            each.progress = Progress(**places["progress"][agent])
+            member.environment.restore({name.removeprefix(own): array for name, array in saved.items()
+                                        if name.startswith(own)})
+            member.rng.bit_generator.state = places["rngs"][agent]
+            member.progress = Progress(**places["progress"][agent])
         restore_global_streams(places["global_streams"])
         facts, at = self.store.facts(), 0
         size = sum(array.nbytes for array in facts.values())
@@ -198,7 +198,7 @@ class Agents:
         slots = range(self.store.n_slots)
         self.free = deque(places["free"])
         self._driver.restore(places, self.n)
-        taken = [slot for each in self._agents for slot in (each.progress.slot, each.progress.full)
+        taken = [slot for member in self._agents for slot in (member.progress.slot, member.progress.full)
                  if slot is not None]
         if sorted([*self.free, *self._driver.held(), *taken]) != list(slots):
             raise ValueError("a slot is in two places, or in none")

@@ -91,12 +91,12 @@ def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
                                lambda s: f"--algorithm {s.algorithm.algorithm} has none"))
     if not atari:
         rules.append(_Rule(_ATARI, lambda s: True, lambda s: f"{s.env.game} is no Atari game"))
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for rule in rules:
         if rule.when(settings):
             why = rule.why(settings)
-            found |= {name: why for name in rule.names if name not in found}
-    return found
+            reasons |= {name: why for name in rule.names if name not in reasons}
+    return reasons
 
 
 def rising(settings: Settings) -> list[str]:

@@ -39,10 +39,10 @@ def _read_yaml(path: str) -> _File:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            found = _File(path, {}, {})
+            file = _File(path, {}, {})
             if node is not None:
-                _take_groups(loader, node, found)
-            return found
+                _take_groups(loader, node, file)
+            return file
         finally:
             loader.dispose()
     except OSError as error:
@@ -57,10 +57,10 @@ def _read_yaml(path: str) -> _File:
         raise ConfigError(f"{path}: not YAML: {str(error)[:200]}") from None
 
 
-def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None:
+def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, file: _File) -> None:
     groups: dict[str, int] = {}
-    for group, line, value in _entries(found.path, node, "a configuration is groups of 'name: value'"):
-        where = f"{found.path}:{line}"
+    for group, line, value in _entries(file.path, node, "a configuration is groups of 'name: value'"):
+        where = f"{file.path}:{line}"
         if group not in GROUPS:
             raise ConfigError(f"{where}: {_not_a_group(group)}")
         if group in groups:
@@ -68,17 +68,17 @@ def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None
         groups[group] = line
         if isinstance(value, yaml.ScalarNode) and not value.value:
             continue  # a group whose lines are all comments
-        for name, at, setting in _entries(found.path, value, f"'{group}' is a group: indented lines 'name: value'"):
-            where = f"{found.path}:{at}"
+        for name, at, setting in _entries(file.path, value, f"'{group}' is a group: indented lines 'name: value'"):
+            where = f"{file.path}:{at}"
             if name not in GROUPS[group].model_fields:
                 raise ConfigError(f"{where}: {_not_in_group(name, group)}")
-            if name in found.lines:
-                raise ConfigError(f"{where}: '{name}' is given twice, first in line {found.lines[name]}")
+            if name in file.lines:
+                raise ConfigError(f"{where}: '{name}' is given twice, first in line {file.lines[name]}")
             if setting.tag in _NUMBERS and _ANOTHER_BASE.fullmatch(str(setting.value)):
                 raise ConfigError(f"{where}: {name}: YAML reads {setting.value} as "
                                   f"{loader.construct_object(setting)}; write a number in plain digits")
-            found.lines[name] = at
-            found.values[name] = loader.construct_object(setting, deep=True)
+            file.lines[name] = at
+            file.values[name] = loader.construct_object(setting, deep=True)
 
 
 def _entries(path: str, node: yaml.Node, wanted: str) -> list[tuple[str, int, yaml.Node]]:
@@ -185,15 +185,15 @@ def _over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
     """Raises ConfigError if a complete file, as --print-config writes it, overrides values of the preset in `given`."""
-    theirs, ours = (values.get("preset", "default") for values in (read.values, given))
-    if "preset" not in given or theirs == ours or len(read.values) < len(ALL) // 2:
+    before, now = (values.get("preset", "default") for values in (read.values, given))
+    if "preset" not in given or before == now or len(read.values) < len(ALL) // 2:
         return
-    wanted = {**Settings().flat(), **PRESETS[ours], **given}
-    undone = [name for name in {**PRESETS[theirs], **PRESETS[ours]} if name not in given
+    wanted = {**Settings().flat(), **PRESETS[now], **given}
+    undone = [name for name in {**PRESETS[before], **PRESETS[now]} if name not in given
               and read.values.get(name, wanted[name]) != wanted[name]]
     if undone:
-        raise ConfigError(f"{read.path}:{read.lines.get('preset', 1)}: preset {ours} does not go with a file of preset "
-                          f"{theirs}, which sets {len(undone)} of its values otherwise, as {undone[0]}; leave these "
+        raise ConfigError(f"{read.path}:{read.lines.get('preset', 1)}: preset {now} does not go with a file of preset "
+                          f"{before}, which sets {len(undone)} of its values otherwise, as {undone[0]}; leave these "
                           "lines out")
 
 
@@ -241,11 +241,11 @@ def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
               "normalize_rewards": (False, moments), "normalize_observations": (False, moments),
               "norms": (False, "each steps from weights of its own")}
-    for name, found in settings.flat().items():
-        value, why = wanted.get(name, (found, ""))
-        if found != value:
+    for name, setting in settings.flat().items():
+        value, why = wanted.get(name, (setting, ""))
+        if setting != value:
             whose = "" if name in given else f", of preset {settings.run.preset},"
-            raise ConfigError(f"{name}: {yaml_scalar(found)}{whose} does not go with a3c-cpu, whose agents learn by "
+            raise ConfigError(f"{name}: {yaml_scalar(setting)}{whose} does not go with a3c-cpu, whose agents learn by "
                               f"themselves: {why}; leave it {yaml_scalar(value)}")
 
 
@@ -299,8 +299,8 @@ def recorded_values(path: Path) -> dict[str, Any]:
 
 def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values by setting in a checkpoint's progress, unchecked; {} if there are none."""
-    found = progress.get("settings")
-    return dict(found) if isinstance(found, dict) else {}
+    values = progress.get("settings")
+    return dict(values) if isinstance(values, dict) else {}
 
 
 def from_flat(values: Mapping[str, Any], source: str) -> Settings:
@@ -313,13 +313,13 @@ def from_flat(values: Mapping[str, Any], source: str) -> Settings:
 
 def _read_plain(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     # PyYAML's constructors raise many kinds of exceptions on damaged text.
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 # ------------------------------------------------------------------------------------------------ writing YAML

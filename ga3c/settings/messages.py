@@ -61,8 +61,8 @@ def printable(text: str) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Returns "; did you mean X?" with the closest of the known names; "" if none is close."""
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 _SHORT = reprlib.Repr()

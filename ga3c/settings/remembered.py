@@ -37,14 +37,14 @@ def this_machine() -> Entry:
 def entries(name: str) -> list[Entry]:
     """Reads all entries of a file and leaves anything else out. Raises OSError, ValueError."""
     try:
-        found = json.loads(cache_file(name).read_text(encoding="utf-8"))
+        entries = json.loads(cache_file(name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
     except RecursionError as error:
         raise ValueError(str(error)) from None
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise ValueError("not a list of entries")
-    return [entry for entry in found if isinstance(entry, dict)]
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def recalled(name: str, kind: Entry, what: str, log: Callable[[str], None]) -> list[Entry]:
@@ -52,14 +52,14 @@ def recalled(name: str, kind: Entry, what: str, log: Callable[[str], None]) -> l
     return [entry for entry in _readable(name, what, log) if _is_of(entry, kind)]
 
 
-def remember(name: str, kind: Entry, found: Entry, what: str, log: Callable[[str], None]) -> None:
+def remember(name: str, kind: Entry, entries: Entry, what: str, log: Callable[[str], None]) -> None:
     """Writes what was found and replaces earlier entries of this kind. If that fails, `log` gets a line."""
     path = cache_file(name)
     aside = path.with_name(f".{path.stem}.{os.getpid()}")
     kept = [entry for entry in _readable(name, what, log) if not _is_of(entry, kind)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps([*kept, {**kind, **found}], indent=1) + "\n", encoding="utf-8")
+        aside.write_text(json.dumps([*kept, {**kind, **entries}], indent=1) + "\n", encoding="utf-8")
         aside.replace(path)
     except OSError as error:
         log(f"{what} are not remembered: {error.filename or path}: {error.strerror or error}")

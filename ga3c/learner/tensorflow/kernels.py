@@ -113,15 +113,15 @@ def choose(settings: Settings, spec: EnvSpec, note: TakesLine, announce: TakesLi
                 if entry.get("kernel") == list(kernel):
                     return kernel
     announce(f"measuring {len(kernels)} kernels for this machine and network")
-    found = measured(settings, spec, kernels, stop)
-    kernel = fastest(found or {}, by_rule)
-    if found:
-        times = ", ".join(f"{each} {us:.0f}" for each, us in found.items())
-        note(f"Kernels, us of processor time an agent step: {times}; taken: {kernel}")
-    elif found is not None:
+    times = measured(settings, spec, kernels, stop)
+    kernel = fastest(times or {}, by_rule)
+    if times:
+        shown = ", ".join(f"{kernel} {us:.0f}" for kernel, us in times.items())
+        note(f"Kernels, us of processor time an agent step: {shown}; taken: {kernel}")
+    elif times is not None:
         note(f"No kernel could be measured; taken: {kernel}")
-    if settings.tuning.remember and (found or found is None):
-        us_by_kernel = {str(each): round(us, 1) for each, us in (found or {}).items()}
+    if settings.tuning.remember and (times or times is None):
+        us_by_kernel = {str(measured_kernel): round(us, 1) for measured_kernel, us in (times or {}).items()}
         remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, note)
     return kernel
 
@@ -140,17 +140,17 @@ def minibatch(settings: Settings) -> tuple[int, int]:
     return -(-steps // (length * n_envs)), length
 
 
-def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
+def fastest(times: dict[Kernel, float], by_rule: Kernel) -> Kernel:
     """Returns the fastest kernel that was measured; `by_rule` if none was.
 
     A kernel of the usual library is preferred if it is about as fast, see `ADVANTAGE`.
     """
-    if not found:
+    if not times:
         return by_rule
-    best = min(found, key=lambda kernel: found[kernel])
-    ours = min((kernel for kernel in found if kernel.library == by_rule.library), key=lambda kernel: found[kernel],
-               default=best)
-    return ours if found[best] > ADVANTAGE * found[ours] else best
+    best = min(times, key=lambda kernel: times[kernel])
+    usual = min((kernel for kernel in times if kernel.library == by_rule.library), key=lambda kernel: times[kernel],
+                default=best)
+    return usual if times[best] > ADVANTAGE * times[usual] else best
 
 
 def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
@@ -161,10 +161,10 @@ def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
     libraries: tuple[Library, ...] = (fixed,) if fixed else ("eigen", "onednn")
     if precision != "auto":
         return [Kernel(library, precision) for library in libraries]
-    found = [Kernel(library, "float32") for library in libraries]
+    kernels = [Kernel(library, "float32") for library in libraries]
     if "onednn" in libraries and BFLOAT16 & processor_flags():
-        found.append(Kernel("onednn", "bfloat16"))
-    return found
+        kernels.append(Kernel("onednn", "bfloat16"))
+    return kernels
 
 
 # ------------------------------------------------------------------------------------------- in this process
@@ -259,8 +259,8 @@ class _Built:
         outputs = self._backend.predict(self._observation, self._weights)
         before = self._flat()
         self._update(1e3)  # with an epsilon of 1e6 the step is the gradient
-        found = Answers(np.concatenate([output.ravel() for output in outputs.values()]), self._flat() - before)
-        return found if self._backend.device == "CPU" else None
+        answers = Answers(np.concatenate([output.ravel() for output in outputs.values()]), self._flat() - before)
+        return answers if self._backend.device == "CPU" else None
 
     def seconds(self) -> float:
         """Returns seconds of processor time per agent step, for a prediction and all passes."""

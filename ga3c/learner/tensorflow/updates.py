@@ -87,10 +87,10 @@ class _Descent:
         gradient_norm = tf.linalg.global_norm(gradients)
         if self._max_grad_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
-        found = loss.metrics | {"gradient_norm": gradient_norm}
-        self.metrics = list(found)
+        metrics = loss.metrics | {"gradient_norm": gradient_norm}
+        self.metrics = list(metrics)
         self.rows = list(loss.rows)
-        return tf.stack(list(found.values())), gradients, loss
+        return tf.stack(list(metrics.values())), gradients, loss
 
     def step(self, rows: Mapping[str, Tensor], numbers: Tensor, weights: Sequence[Tensor], target: Sequence[Tensor],
              kept: Mapping[str, Tensor]) -> list[Tensor]:
@@ -172,7 +172,7 @@ class Passes:
                  over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
         numbers, n, shuffle = self._numbers.tensor(rates), len(self._rows), np.random.default_rng(seed)
-        prepared, found = self._prepare(*inputs, *weights, *target), list[NDArray]()
+        prepared, measured = self._prepare(*inputs, *weights, *target), list[NDArray]()
         rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
         kept, weights = rest[:len(self._kept)], rest[len(self._kept):]
         parts = min(max(1, round(self._minibatches * len(usable) / rows[0].shape[0])), len(usable))
@@ -184,15 +184,15 @@ class Passes:
             metrics, *weights = self._step(*rows, tf.constant(picked), numbers, *weights, *target)
             for values in about_rows.values():
                 values[picked] = weights.pop(0).numpy()
-            found.append(metrics.numpy())
+            measured.append(metrics.numpy())
             if over():
                 break
-        finite = [metrics for metrics in found if np.isfinite(metrics).all()]
+        finite = [metrics for metrics in measured if np.isfinite(metrics).all()]
         if not finite:
-            return Updated(self._descent.named(found[0])), self._variables.weights()
+            return Updated(self._descent.named(measured[0])), self._variables.weights()
         self._variables.assign_state(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
-        return Updated(metrics, len(found) - len(finite), len(found), about_rows), self._variables.weights()
+        return Updated(metrics, len(measured) - len(finite), len(measured), about_rows), self._variables.weights()
 
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, weights, the target's.
@@ -237,9 +237,9 @@ class GradientsOf:
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
         """Computes them, see `DifferentiatingBackend.gradients`."""
-        metrics, *found = (each.numpy() for each in self._gradients(*inputs, self._numbers.tensor(rates), *weights))
+        metrics, *measured = (each.numpy() for each in self._gradients(*inputs, self._numbers.tensor(rates), *weights))
         n = len(self._variables.network.trainable_variables)
-        return Gradients(self._descent.named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))
+        return Gradients(self._descent.named(metrics), measured[:n], dict(zip(self._kept, measured[n:], strict=True)))
 
     def _differentiated(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs as of `OneStep`. Returns metrics, gradients, and new values of other variables."""

@@ -23,9 +23,9 @@ from ga3c.settings.schema import Settings
 def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
     """Returns the first difference in name or shape; "" if there is none."""
     for name in sorted(variables.keys() | arrays.keys()):
-        ours, theirs = (tuple(found[name].shape) if name in found else "missing" for found in (variables, arrays))
-        if ours != theirs:
-            return f"{name} is {theirs}, here {ours}"
+        here, there = (tuple(side[name].shape) if name in side else "missing" for side in (variables, arrays))
+        if here != there:
+            return f"{name} is {there}, here {here}"
     return ""
 
 
@@ -85,8 +85,8 @@ class Variables:
             sums = merged(self._rewards.now(), batch["discounted_reward"], batch["filled"])
             batch = batch | {"reward": batch["reward"] * inverse_deviation(sums)}
             moments += sums
-        found = self.algorithm.prepare(self.bound(weights, target), batch)
-        return found, weights, {**found.state, **dict(zip(self._moments(), moments, strict=True))}
+        prepared = self.algorithm.prepare(self.bound(weights, target), batch)
+        return prepared, weights, {**prepared.state, **dict(zip(self._moments(), moments, strict=True))}
 
     def assign_state(self, values: Mapping[str, Tensor]) -> None:
         """Assigns values by name to the variables of the algorithm and of the running moments."""
@@ -143,9 +143,9 @@ class Variables:
         `arrays` has none, as their setting was off. Raises ValueError if anything else is missing or has another shape.
         """
         variables = {name: variable for name, variable in self._named().items() if name.startswith(only)}
-        owners, theirs = ({name.split(".")[0] for name in found} for found in (variables, arrays))
+        owners, given_owners = ({name.split(".")[0] for name in named} for named in (variables, arrays))
         new = {name: np.zeros(variable.shape) for name, variable in self._moments().items()
-               if name in variables and name.split(".")[0] not in theirs}
+               if name in variables and name.split(".")[0] not in given_owners}
         arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners} | new
         wrong = _difference(variables, arrays)
         if wrong:

@@ -9,8 +9,8 @@ import keras
 from batches import heads
 
 from ga3c.algorithms.a3c import A3C
-from ga3c.algorithms.actor_critic import filled_samples, flat, sample_weights
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.rows import filled_samples, flat, sample_weights
 from ga3c.envs.base import EnvSpec
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from ga3c.algorithms.acting import Acting, Outputs
-from ga3c.algorithms.actor_critic import filled_samples, flat, sample_weights
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.rows import filled_samples, flat, sample_weights
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field

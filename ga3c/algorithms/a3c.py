@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.actor_critic import DiscreteActorCritic, filled_samples, flat, sample_weights
+from ga3c.algorithms.actor_critic import DiscreteActorCritic
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import importance_ratio
+from ga3c.algorithms.rows import filled_samples, flat, sample_weights
 
 
 class A3C(DiscreteActorCritic):

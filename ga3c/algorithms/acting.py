@@ -28,12 +28,14 @@ class Acting(NamedTuple):
 
     choose: draws actions while it learns, and in evaluations that sample. best: the same without chance, for greedy
     evaluations: outputs to actions (n,) int64. explore: how much an agent explores, as its steps go on; what the
-    number means is between `explore` and `choose`, as an epsilon in [0, 1]. Evaluations explore 0.
+    number means is between `explore` and `choose`, as an epsilon in [0, 1]. in_evaluation: how much an evaluation that
+    samples explores.
     """
 
     choose: Choose
     best: Callable[[Outputs], NDArray[np.int64]]
     explore: Explore
+    in_evaluation: float = 0.0
 
 
 def draw_from_policy(outputs: Outputs, rng: np.random.Generator, exploration: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -56,6 +58,24 @@ def likeliest(outputs: Outputs) -> NDArray[np.int64]:
 def no_exploration(steps: int, agent: int, n_envs: int) -> NDArray[np.float64]:
     """Returns zeros (E,)."""
     return np.zeros(n_envs)
+
+
+def epsilon_greedy(outputs: Outputs, rng: np.random.Generator, exploration: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns the actions of the highest `q` (n, A), or with the probability `exploration` (n,) any action."""
+    n, n_actions = outputs["q"].shape
+    at_random = rng.random(n) < exploration
+    return np.where(at_random, rng.integers(n_actions, size=n), highest(outputs))
+
+
+def highest(outputs: Outputs) -> NDArray[np.int64]:
+    """Returns the actions of the highest `q` (n, A)."""
+    actions: NDArray[np.int64] = outputs["q"].argmax(axis=1)
+    return actions
+
+
+def falling(start: float, final: float, over: float, steps: int, agent: int, n_envs: int) -> NDArray[np.float64]:
+    """Returns epsilon (E,): it falls linearly from `start` to `final` in the first `over` own steps of an agent."""
+    return np.full(n_envs, start + min(1.0, steps / over) * (final - start))
 
 
 BY_POLICY = Acting(draw_from_policy, likeliest, no_exploration)

@@ -15,6 +15,7 @@ from ga3c.algorithms import losses
 from ga3c.algorithms.acting import BY_POLICY
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import centred, vtrace_returns
+from ga3c.algorithms.rows import filled_samples, flat, sample_weights
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.annealing import Annealed
 from ga3c.settings.schema import Settings
@@ -136,19 +137,3 @@ class DiscreteActorCritic:
             # A minibatch with nearly equal returns must not dominate the mean of the whole update.
             "explained_variance": ops.maximum(1.0 - value_loss / ops.maximum(variance, 1e-8), -1.0),
             **{name: ops.sum(weight * metric) for name, metric in metrics.items()}})
-
-
-def flat(array: Tensor, axes: int) -> Tensor:
-    """Returns (n, *shape): merges the first `axes` axes into one."""
-    return ops.reshape(array, (-1, *array.shape[axes:]))
-
-
-def filled_samples(filled: Tensor, shape: Tensor) -> Tensor:
-    """Returns (N,) bool for the samples of rollouts: `filled` (B, T, 1) for all environments. shape: (B, T, E)."""
-    return ops.reshape(ops.broadcast_to(filled, shape), (-1,))
-
-
-def sample_weights(filled: Tensor) -> Tensor:
-    """Returns (n,) float32: equal where filled (n,), 0 elsewhere. Their sum is 1."""
-    weight = ops.cast(filled, "float32")
-    return weight / ops.sum(weight)

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from ga3c.algorithms.actor_critic import flat
 from ga3c.algorithms.base import Network, Prepared, Tensor
 from ga3c.algorithms.losses import chosen
 from ga3c.algorithms.ppo import PPO
 from ga3c.algorithms.returns import importance_ratio
+from ga3c.algorithms.rows import flat
 
 
 class APPO(PPO):

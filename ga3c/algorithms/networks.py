@@ -54,8 +54,27 @@ def our_keras() -> Iterator[None]:
         config.set_dtype_policy(policy)
 
 
+def _activated(product: Tensor, bias: Tensor, activation: Any, normalises: bool) -> Tensor:
+    """Returns activation(product + bias). With `normalises` the product has mean 0 and deviation 1 over its units.
+
+    The bias then follows the normalisation. So it stands for the offset that a layer normalisation usually has (Ba et
+    al., 2016). Its gain is left out, since the weights of the next layer may take it.
+    """
+    if normalises:
+        product = product - ops.mean(product, axis=-1, keepdims=True)
+        product = product * ops.rsqrt(ops.mean(ops.square(product), axis=-1, keepdims=True) + 1e-5)
+    return activation(ops.add(product, bias))
+
+
 class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
-    """A dense layer over its flattened inputs, whatever their shape. Always has a bias."""
+    """A dense layer over its flattened inputs, whatever their shape. Always has a bias.
+
+    normalises: see `_activated`.
+    """
+
+    def __init__(self, *args: Any, normalises: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._normalises = normalises
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Makes the weights for inputs (n, *shape)."""
@@ -73,7 +92,7 @@ class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
         """Maps (n, *shape) of any number type to (n, units) in the weights' type."""
         kernel, bias = weights
         inputs = ops.reshape(ops.cast(inputs, kernel.dtype), (-1, kernel.shape[0]))
-        return self.activation(ops.add(ops.matmul(inputs, kernel), bias))
+        return _activated(ops.matmul(inputs, kernel), bias, self.activation, self._normalises)
 
     def call(self, inputs: Tensor) -> Tensor:
         """Calls `call_with` with the current weights."""
@@ -86,7 +105,12 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
     The memory and the products are the same; only the shapes differ. On processors gradients cost up to 60 % less. It
     folds only where the stride divides the widths of image and kernel. Elsewhere it is the ordinary convolution; so it
     is on a GPU, where folding has not been measured. Takes filters, size, stride and activation, and always has a bias.
+    normalises: see `_activated`.
     """
+
+    def __init__(self, *args: Any, normalises: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._normalises = normalises
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Makes the weights for images (n, height, width, channels)."""
@@ -113,7 +137,7 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
         inputs = ops.reshape(inputs, (-1, height, width // self._fold, self._fold * channels))
         down, across = self.strides
         product = ops.conv(inputs, kernel, [down, across // self._fold], "valid", "channels_last")
-        return self.activation(ops.add(product, bias))
+        return _activated(product, bias, self.activation, self._normalises)
 
     def call(self, inputs: Tensor) -> Tensor:
         """Calls `call_with` with the current weights."""
@@ -256,6 +280,8 @@ def _headed_network(settings: Settings, spec: EnvSpec, kind: str, heads: Mapping
     images = len(shape) == 3
     seeds = iter((np.random.SeedSequence(settings.run.seed).generate_state(16) % 2**31).tolist())
 
+    normalises = {"normalises": settings.algorithm.layer_norm}
+
     def options(activation: str | None, gain: float, dtype: str) -> dict[str, Any]:
         return {"activation": activation, "dtype": dtype,
                 "kernel_initializer": keras.initializers.Orthogonal(gain, seed=next(seeds))}
@@ -264,13 +290,15 @@ def _headed_network(settings: Settings, spec: EnvSpec, kind: str, heads: Mapping
     if images:
         sizes = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
             (32, 8, 4 if kind == "nature" else settings.algorithm.large_stride), (64, 4, 2), (64, 3, 1))
+        # Without contrast the first layer would shift its bias, which a normalised layer adds after normalising.
+        contrast = settings.algorithm.contrast or settings.algorithm.layer_norm
         for filters, size, stride in sizes:
-            how = options("relu", 2**0.5, inner)
+            how = options("relu", 2**0.5, inner) | normalises
             trunk.append(StridedConv2D(filters, size, stride, **how) if trunk else
-                         ByteConv2D(filters, size, stride, contrast=settings.algorithm.contrast, **how))
-        trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
+                         ByteConv2D(filters, size, stride, contrast=contrast, **how))
+        trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner), **normalises))
     else:
-        trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]
+        trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32"), **normalises) for _ in range(2)]
     return HeadedNetwork(kind, shape, trunk, [
         FoldedDense(head.units, name=name, **options(head.activation, head.gain, "float32"))
         for name, head in heads.items()])

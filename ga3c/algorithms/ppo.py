@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.actor_critic import DiscreteActorCritic, flat
+from ga3c.algorithms.actor_critic import DiscreteActorCritic
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.rows import flat
 from ga3c.settings.annealing import Annealed
 from ga3c.settings.schema import Settings
 

@@ -178,6 +178,8 @@ def _meaning(output: str, settings: AlgorithmSettings) -> dict[str, Any]:
     """Says what the numbers of an output are for. Outputs with other names are for who knows the algorithm."""
     if output == "policy":
         return {"meaning": "probability of each action; draw one, or take the likeliest"}
+    if output == "q":
+        return {"meaning": "value of each action, as `value` has it; take the highest"}
     if output == "value":
         return {"meaning": "expected discounted sum of rewards as they were learned from",
                 "gamma": settings.gamma, "reward_clip": settings.reward_clip,

@@ -143,7 +143,7 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
         else:
             for row, rng in rngs.items():
                 of_row = {name: output[row:row + 1] for name, output in outputs.items()}
-                actions[row] = acting.choose(of_row, rng, np.zeros(1))[0]
+                actions[row] = acting.choose(of_row, rng, np.full(1, acting.in_evaluation))[0]
     return Played(scores, lengths, sorted(cut))
 
 

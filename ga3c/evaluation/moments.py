@@ -45,7 +45,8 @@ def moments(predict: Predict, acting: Acting, watched: Watched, seed: int, episo
         frames, score, length, ended = watched.frames, 0.0, 0, False
         while not ended:
             outputs = predict(watched.observation)
-            action = acting.best(outputs) if greedy else acting.choose(outputs, rng, np.zeros(1))
+            action = acting.best(outputs) if greedy else acting.choose(
+                outputs, rng, np.full(1, acting.in_evaluation))
             transition = watched.step(action)
             score += float(transition.scored[0])
             length += 1

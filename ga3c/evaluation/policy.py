@@ -120,7 +120,7 @@ class Policy:
                              f"{self.spec.name} shows {dtype} {shape}, or n of them")
         outputs = dict(self.predict(batch.astype(dtype, copy=False)))
         action = (self.acting.best(outputs) if greedy else
-                  self.acting.choose(outputs, self._rng, np.zeros(len(batch))))
+                  self.acting.choose(outputs, self._rng, np.full(len(batch), self.acting.in_evaluation)))
         if single:
             return Choice(action[0], {name: output[0] for name, output in outputs.items()})
         return Choice(action, outputs)

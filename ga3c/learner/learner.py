@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from ga3c.algorithms.acting import Acting
+from ga3c.algorithms.acting import Acting, no_exploration
 from ga3c.algorithms.base import Algorithm, Rates, annealed, rates_at
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
@@ -138,6 +138,7 @@ class Learner:
             rates_at, annealed(settings.algorithm, algorithm), settings.algorithm.anneal_steps)
         self.outputs = algorithm.outputs(env)
         self.acting = algorithm.acting
+        self._environments = settings.schedule.agents * settings.agents.envs_per_agent
         self._backend = make_updating(settings, env, algorithm)
         self.precision = self._backend.precision
         self.device = self._backend.device
@@ -212,8 +213,14 @@ class Learner:
             self.skips.record_update(self.version, skipped)
             self._newest = Snapshot(self.version, self._backend.publish())
             self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
-            return UpdateStats(self.version, batch.size,
-                               metrics | {"learning_rate": decision.rates["learning_rate"]}, waited, rows)
+            metrics |= {"learning_rate": decision.rates["learning_rate"]} | self._exploration(agent_steps)
+            return UpdateStats(self.version, batch.size, metrics, waited, rows)
+
+    def _exploration(self, agent_steps: int) -> dict[str, float]:
+        """Returns how much agents explore after so many steps of all of them, in the mean; {} if they never do."""
+        if self.acting.explore is no_exploration:
+            return {}
+        return {"exploration": float(self.acting.explore(agent_steps // self._environments, 0, 1).mean())}
 
     def _decide(self, agent_steps: int, since: int) -> Decision | None:
         """Decides about an update; None if it is not made, see `update`."""

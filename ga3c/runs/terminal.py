@@ -171,8 +171,9 @@ class View:
         table.add_row("Frames", _number(row["frames"]), "TPS", _number(row["tps"], ".1f"), "N_T", str(row["trainers"]))
         table.add_row("Episodes", _number(row["episodes"]), "Prediction batch", _number(row["prediction_batch"], ".1f"),
                       "Queue", str(row["training_queue"]))
+        kind, name = ("Mean Q", "q_mean") if "q_mean" in row else ("Entropy", "entropy")
         table.add_row("Score", _number(row["score"], ".1f"), "Training batch", _number(row["training_batch"], ".1f"),
-                      "Entropy", _number(row.get("entropy"), ".3f"))
+                      kind, _number(row.get(name), ".3f"))
         table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
         if row.get("dropped_steps"):
             table.add_row("Dropped steps", _number(row["dropped_steps"]))

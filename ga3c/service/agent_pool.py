@@ -136,7 +136,7 @@ class AgentPool:
         """Returns how many of the `asked` agents are possible; 0 if none is.
 
         Args:
-            played: whether this process has trained on any step. Then the environment works, and other agents replace
+            played: whether this process has collected any step. Then the environment works, and other agents replace
                 quarantined ones. Before that, other agents would most likely fail in the same way.
         """
         if played:

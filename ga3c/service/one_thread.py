@@ -1,7 +1,7 @@
 """The driver of serial mode: it carries out what a schedule says is due, with agents of its own thread.
 
-The schedules are state machines without I/O: `rounds.Rounds`, `queues.Queues`, `queues.Turns`. The service's threads
-carry out the same ones (`training.py`).
+The schedules are state machines without I/O: `rounds.Rounds`, `queues.Queues`, `queues.Turns`. In the service the
+conductor carries out the same rounds (`conductor.py`); there the queues are shared out among threads (`queues.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Predict = Callable[[NDArray], tuple[Outputs, int]]
 Learn = Callable[[Batch], None]
 
 
-class Schedule(Protocol):
-    """A schedule: it hears what agents do, and says what is due. `rounds.Rounds` documents the methods."""
+class StateMachine(Protocol):
+    """A schedule as a machine without I/O: it hears what agents do, and says what is due. `rounds.Rounds` documents the methods."""
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None: ...  # noqa: E704
 
@@ -47,8 +47,8 @@ class Schedule(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...  # noqa: E704
 
 
-def make_schedule(settings: Settings) -> Schedule:
-    """Returns the schedule named in the settings."""
+def state_machine(settings: Settings) -> StateMachine:
+    """Returns the machine of the schedule in the settings."""
     schedule = settings.schedule
     if schedule.agents_learn:
         return Turns(schedule.agents)
@@ -59,7 +59,7 @@ class OneThread:
     """Carries out a schedule: answers agents together, lets them play on one after the other, and makes the updates."""
 
     def __init__(self, settings: Settings) -> None:
-        self._schedule = make_schedule(settings)
+        self._schedule = state_machine(settings)
         self._rollouts = settings.schedule.rollouts
         self._length = settings.algorithm.rollout_length
         self._moving: deque[int] = deque()  # agents that were answered and have not played on yet

@@ -1,14 +1,15 @@
 """The service: wires, supervises and stops everything.
 
-      agents (N_A), in processes           main process
-    +-----------------------+   tickets   +-----------------------------------------------------------+
+      host: agents (N_A), in processes     main process
+    +-----------------------+   tickets   +--- host --------------------------------------------------+
     | play -> observation --+--- queue ---+-> predictors (N_P) -> Learner.predict --+                 |
     |   ^    in its slot    |             |       (outputs, version)                | one model,      |
     |   +---- reply --------+-------------+------- into the slot <------------------+ on GPU or CPU   |
+    +-----------------------+             +--- training side -----------------------------------------+
     | full rollout ---------+--- queue ---+-> trainers (N_T) -> batch -> Learner.update: version + 1  |
     |   ^---- slot free ----+-------------+------- released                                           |
-    +-----------------------+             |   main thread: supervisor, one row of metrics a second    |
-       shared memory: slots of facts      +-----------------------------------------------------------+
+    +-----------------------+             +--- main thread: supervisor, a row of metrics a second ----+
+       shared memory: slots of facts
 
 The main thread starts, stops and restarts workers, so that as many work as the settings or the controller ask for.
 It sleeps until a process ends, `Signals.wake` is called, or a second is over. With dynamic settings the controller

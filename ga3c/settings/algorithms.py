@@ -10,7 +10,7 @@ class Facts(NamedTuple):
     """The properties of one algorithm.
 
     path: the class, as `package.module:Class`. corrects_lag: the losses correct for policy lag; if not, they treat all
-    samples as played by the current weights. one_pass: without a named preset, the preset `fast` is the starting point.
+    samples as played by the current weights. begins: the preset that is the starting point if none is named.
     rollouts_whole: a minibatch consists of whole rollouts, not of single steps. predicts_first: an update predicts its
     whole batch before the first pass. workers_learn: each agent has its own model and trains it (A3C on processors).
     families: the groups of settings that it reads and others do not; None: unknown, as for a user's class.
@@ -18,19 +18,25 @@ class Facts(NamedTuple):
 
     path: str
     corrects_lag: bool = True
-    one_pass: bool = False
+    begins: str = "default"
     rollouts_whole: bool = False
     predicts_first: bool = False
     workers_learn: bool = False
     families: tuple[str, ...] | None = None
 
+    @property
+    def one_pass(self) -> bool:
+        """Whether its starting point makes one pass over a batch."""
+        return self.begins == "fast"
+
 
 ALGORITHMS: Mapping[str, Facts] = {
-    "a3c": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, families=("actor_critic", "a3c")),
+    "a3c": Facts("ga3c.algorithms.a3c:A3C", begins="fast", rollouts_whole=True, families=("actor_critic", "a3c")),
     "appo": Facts("ga3c.algorithms.appo:APPO", predicts_first=True, families=("actor_critic", "ppo")),
-    "a2c": Facts("ga3c.algorithms.a2c:A2C", corrects_lag=False, one_pass=True, families=("actor_critic",)),
+    "a2c": Facts("ga3c.algorithms.a2c:A2C", corrects_lag=False, begins="fast", families=("actor_critic",)),
     "ppo": Facts("ga3c.algorithms.ppo:PPO", corrects_lag=False, families=("actor_critic", "ppo")),
-    "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, workers_learn=True,
+    "pqn": Facts("ga3c.algorithms.pqn:PQN", corrects_lag=False, begins="pqn", families=("value",)),
+    "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", begins="fast", rollouts_whole=True, workers_learn=True,
                      families=("actor_critic", "a3c")),
 }
 """The built-in algorithms, by name."""

@@ -65,6 +65,7 @@ _RULES = (
     _Rule(("anneal_steps",), lambda s: not any(_annealed(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
           lambda s: "only --network large uses it"),
+    _Rule(("contrast",), lambda s: s.algorithm.layer_norm, lambda s: "--layer-norm has it in any case"),
     _Rule(("contrast", "precision"), lambda s: s.algorithm.network == "dense",
           lambda s: "only networks for images use them"),
     _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,

@@ -104,6 +104,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
         "normalize_advantages": True, "network": "nature",
     },
+    "pqn": {
+        "algorithm": "pqn", "schedule": "alternating", "agents": 4, "envs_per_agent": 16, "rollout_length": 32,
+        "passes": 2, "minibatches": 8, "optimizer": "adam", "adam_epsilon": 1e-5, "learning_rate": 5e-4,
+        "learning_rate_final": 5e-5, "anneal_steps": 10_000_000, "max_grad_norm": 10.0, "gamma": 0.99,
+        "td_lambda": 0.65, "epsilon": 1.0, "epsilon_final": 0.01, "epsilon_steps": 1_000_000, "network": "auto",
+        "layer_norm": True, "precision": "auto", "reward_clip": 1.0, "life_loss": True, "frame_skip": 4, "noop_max": 30,
+        "sticky_actions": 0.0, "fire_reset": False,
+    },
 }
 """Values by setting, which override the defaults."""
 
@@ -111,13 +119,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def starting_values(preset: str | None, algorithm: str) -> Mapping[str, Any]:
     """Returns the starting values by setting: the named preset, or else those that the algorithm starts from.
 
-    Algorithms of one pass start with `fast`. `a2c` and `ppo` do not correct for lag: they get a schedule without lag.
+    Algorithms of one pass start with `fast`, `pqn` with its own preset. Those that do not correct for lag get a
+    schedule without lag.
     """
     if preset is not None:
         return PRESETS[preset]
-    of_one_pass = PRESETS["fast"] if facts(algorithm).one_pass else {}
     without_lag = {} if facts(algorithm).corrects_lag else {"schedule": "alternating"}
-    return {**of_one_pass, **without_lag}
+    return {**PRESETS[facts(algorithm).begins], **without_lag}
 
 
 def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
@@ -132,7 +140,7 @@ def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
     held = sum(given.get(each) == value for each, value in begins.items())
     if not begins or preset is not None and (preset != "default" or 2 * held <= len(begins)):
         return []
-    what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
+    what = [text for text, holds in ((f"the values of --preset {facts(name).begins}", facts(name).begins != "default"),
                                      ("--schedule alternating", not facts(name).corrects_lag)) if holds]
     return [f"--algorithm {name} begins with {' and '.join(what)}; --preset default would leave all other values"]
 

@@ -117,7 +117,7 @@ class AlgorithmSettings(Group):
     """What all algorithms share: passes, returns, optimizer, network."""
 
     algorithm: str = _setting(
-        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a "
+        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo, pqn: without lag; a3c-cpu: agents learn; or a "
         "module:Class", "NAME")
     passes: int = _setting(3, "passes over a training batch (paper: 1)", ge=1, le=64)
     minibatches: int = _setting(
@@ -148,6 +148,8 @@ class AlgorithmSettings(Group):
     network: str = _setting(
         "auto", "small, large (paper), nature (large with stride 4): images; dense: vectors; auto: small or dense; or "
         "a module:function", "NAME")
+    layer_norm: bool = _setting(
+        False, "small, large, nature, dense: normalise what each layer passes on over its units (PQN: yes)")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(
         "auto", "inside small, large, nature; auto: bfloat16 with oneDNN on processors faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
@@ -205,6 +207,19 @@ class PPOSettings(Family):
         0.01, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
 
 
+class ValueSettings(Family):
+    """Algorithms that learn Q-values: exploration and returns."""
+
+    epsilon: float = _setting(1.0, "probability of a random action at the start", "P", ge=0.0, le=1.0)
+    epsilon_final: float = _setting(
+        0.01, "probability of a random action after epsilon_steps, linear in between", "P", ge=0.0, le=1.0)
+    epsilon_steps: int = _setting(1_000_000, "agent steps over which epsilon falls", ge=1)
+    epsilon_evaluation: float = _setting(
+        0.001, "probability of a random action in evaluations that sample", "P", ge=0.0, le=1.0)
+    td_lambda: float = _setting(
+        0.65, "pqn: lambda of the returns; 1: rewards to the end of the rollout, 0: of one step", "X", ge=0.0, le=1.0)
+
+
 class TuningSettings(Group):
     """N_A, N_P, N_T, and the controller that changes them."""
 
@@ -239,10 +254,10 @@ class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
     preset: Literal["default", "fast", "quality", "paper", "ga3c", "a3c-cpu", "accelerated-a2c", "accelerated-ppo",
-                    "accelerated-appo", "cule", "cule-ppo"] = _setting(
+                    "accelerated-appo", "cule", "cule-ppo", "pqn"] = _setting(
         "default",
         "starting values: default is what works best here; fast: most steps; quality: a larger network; of papers: "
-        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo", "PRESET")
+        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo, pqn", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
@@ -291,6 +306,7 @@ class Settings(Group):
     actor_critic: ActorCriticSettings = ActorCriticSettings()
     a3c: A3CSettings = A3CSettings()
     ppo: PPOSettings = PPOSettings()
+    value: ValueSettings = ValueSettings()
     tuning: TuningSettings = TuningSettings()
     run: RunSettings = RunSettings()
 

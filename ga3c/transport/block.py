@@ -36,11 +36,13 @@ class Block:
         self.arrays = self._mapped(self._file)
 
     def _mapped(self, file: int) -> dict[str, NDArray]:
-        block, offset, found = np.frombuffer(mmap.mmap(file, 0), np.uint8), 0, dict[str, NDArray]()
+        block = np.frombuffer(mmap.mmap(file, 0), np.uint8)
+        arrays = dict[str, NDArray]()
+        offset = 0
         for name, field in self._fields.items():
-            found[name] = block[offset:offset + field.nbytes].view(field.dtype).reshape(field.shape)
+            arrays[name] = block[offset:offset + field.nbytes].view(field.dtype).reshape(field.shape)
             offset += _rounded(field.nbytes)
-        return found
+        return arrays
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_fields": self._fields, "_file": DupFd(self._file)}

@@ -131,11 +131,14 @@ class Channel:
         self._ends = [_AgentEnd(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
                       for agent in range(store.n_agents)]
         self._on_vacant = on_vacant
-        self._predictions, self._rollouts = TicketQueue(), TicketQueue()
+        self._predictions = TicketQueue()
+        self._rollouts = TicketQueue()
         self._seconds_between = 0.0  # seconds from one request to the next while a predictor waits for more
         # Guards the ends: nothing is written to an agent's slots or pipe after `hang_up`.
         self._lock = threading.Lock()
-        self._prediction_lock, self._training_lock = (threading.Lock() for _ in range(2))  # one thread takes at a time
+        # Held while taking, so that one thread takes at a time.
+        self._prediction_lock = threading.Lock()
+        self._training_lock = threading.Lock()
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -145,10 +148,13 @@ class Channel:
         with self._lock:
             end, store = self._ends[agent], self._store
             assert end.replies is None
-            end.replies, end.file = writer, writer.fileno()
-            end.generation, end.opened_at = (end.generation + 1) % 2**16, time.monotonic()
+            end.replies = writer
+            end.file = writer.fileno()
+            end.generation = (end.generation + 1) % 2**16
+            end.opened_at = time.monotonic()
             store.requested_at[end.slots] = 0.0
-            store.state[agent], store.heartbeat[agent] = AgentStatus.STARTING, end.opened_at
+            store.state[agent] = AgentStatus.STARTING
+            store.heartbeat[agent] = end.opened_at
             store.faults[agent] = 0
             return Port(agent, end.slots, end.generation, self._predictions.writer, self._rollouts.writer, replies)
 
@@ -161,7 +167,9 @@ class Channel:
         """Closes the pipe of replies. The agent then gets `ServerGone`, wherever it waits."""
         with self._lock:
             end = self._ends[agent]
-            writer, end.replies, end.file = end.replies, None, -1
+            writer = end.replies
+            end.replies = None
+            end.file = -1
         if writer is not None:
             writer.close()
 
@@ -240,7 +248,7 @@ class Channel:
                 tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
             if tickets:
                 size = largest_size(sizes, len(tickets))  # fewer if a dismissal was among the tickets
-                self._put_back(tickets[size:])
+                self.ask_again(Requests(tickets[size:], self._store))
                 yield Requests(tickets[:size], self._store)
 
     def _delayed(self, waiting: int, wanted: int) -> int:
@@ -267,10 +275,7 @@ class Channel:
 
     def ask_again(self, requests: Requests) -> None:
         """Puts requests that could not be answered back into the queue, for another predictor."""
-        self._put_back(requests.tickets)
-
-    def _put_back(self, tickets: list[Ticket]) -> None:
-        for ticket in tickets:
+        for ticket in requests.tickets:
             self._predictions.put(*ticket)
 
     def dismiss_predictor(self) -> None:

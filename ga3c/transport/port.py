@@ -38,10 +38,14 @@ class Port:
 
     def __init__(self, agent: int, slots: range, generation: int, predictions: Connection, rollouts: Connection,
                  replies: Connection) -> None:
-        self.agent, self.generation = agent, generation
-        self._predictions, self._rollouts, self._replies = predictions, rollouts, replies
+        self.agent = agent
+        self.generation = generation
+        self._predictions = predictions
+        self._rollouts = rollouts
+        self._replies = replies
         self._free = deque(slots)
-        self._stopped = self._answered = False
+        self._stopped = False
+        self._answered = False
 
     def close(self) -> None:
         """Closes our copy of the replies. The agent's process has its own, so its death then closes the pipe."""
@@ -59,7 +63,8 @@ class Port:
 
     def status(self, store: Slots, state: AgentStatus) -> None:
         """Writes the agent's state and a heartbeat."""
-        store.state[self.agent], store.heartbeat[self.agent] = state, time.monotonic()
+        store.state[self.agent] = state
+        store.heartbeat[self.agent] = time.monotonic()
 
     def alive(self, store: Slots) -> None:
         """Writes a heartbeat, for use during long work."""

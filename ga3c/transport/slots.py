@@ -34,8 +34,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     whole = np.zeros(size + ALIGNMENT, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
-    found: NDArray = whole[start:start + size].view(dtype).reshape(shape)
-    return found
+    array: NDArray = whole[start:start + size].view(dtype).reshape(shape)
+    return array
 
 
 class _Facts:
@@ -126,7 +126,10 @@ class Slots(_Facts):
 
     def __init__(self, env: EnvSpec, rollout_length: int, n_envs: int, n_slots: int, n_agents: int = 1,
                  outputs: Mapping[str, Field] | None = None, discounted: bool = False) -> None:
-        self.rollout_length, self.n_envs, self.n_slots, self.n_agents = rollout_length, n_envs, n_slots, n_agents
+        self.rollout_length = rollout_length
+        self.n_envs = n_envs
+        self.n_slots = n_slots
+        self.n_agents = n_agents
         outputs = outputs or actor_critic_outputs(env)
         self.outputs = tuple(outputs)
         self._fields = slot_fields(env, rollout_length, n_envs, outputs, discounted)
@@ -173,11 +176,11 @@ class Slots(_Facts):
     def observations(self, rows: list[int], into: NDArray) -> None:
         """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""
         T = self.rollout_length
-        found = [divmod(row, T + 1) for row in rows]
+        places = [divmod(row, T + 1) for row in rows]
         # The default mode makes one more copy, in case an index is out of range.
-        self._rows["observation"].take([slot * T + step for slot, step in found], axis=0, out=into[:len(rows)],
+        self._rows["observation"].take([slot * T + step for slot, step in places], axis=0, out=into[:len(rows)],
                                        mode="clip")
-        for number, (slot, step) in enumerate(found):
+        for number, (slot, step) in enumerate(places):
             if step == T:
                 into[number] = self.following[slot]
 

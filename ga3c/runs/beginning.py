@@ -41,10 +41,10 @@ def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, dire
     wrong = unusable(progress)
     if wrong:
         raise CheckpointError(f"{path} cannot be resumed from: {wrong}")
-    for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
-        theirs = progress.get(name)
-        if ours != theirs:
-            raise ConfigError(f"{flag(name)}: {ours}, but {path} was trained on {theirs}; "
+    for name, wanted in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
+        trained_on = progress.get(name)
+        if wanted != trained_on:
+            raise ConfigError(f"{flag(name)}: {wanted}, but {path} was trained on {trained_on}; "
                               "--weights-only begins a new run with its weights")
     _check_contrast(settings, spec, path, progress)
     try:
@@ -80,7 +80,7 @@ def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list
 
 def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dict[str, Any]) -> None:
     """Raises ConfigError if `contrast` differs, for images: the weights would fit, but would play differently."""
-    ours = settings.algorithm.contrast
-    theirs = settings_of(progress).get("contrast", ours)
-    if ours != theirs and len(spec.observation_shape) == 3:
-        raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
+    wanted = settings.algorithm.contrast
+    trained_with = settings_of(progress).get("contrast", wanted)
+    if wanted != trained_with and len(spec.observation_shape) == 3:
+        raise ConfigError(f"--contrast: {yaml_scalar(wanted)}, but {path} was trained with {yaml_scalar(trained_with)}")

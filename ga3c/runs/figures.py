@@ -174,20 +174,25 @@ def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]
 def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smooth: float) -> Figure:
     """Draws a figure of the panels. Needs matplotlib, but no display."""
     import matplotlib
-    from matplotlib.figure import Figure
     with matplotlib.rc_context(STYLE):
-        columns = min(columns, len(panels))
-        lines = -(-len(panels) // columns)
-        figure = Figure(figsize=(2.7 * columns + 0.3, 2.1 * lines + 0.3), layout="constrained")
-        axes = figure.subplots(lines, columns, squeeze=False).ravel()
-        for name, axis in zip(panels, axes, strict=False):
+        figure = _empty_figure(len(panels), columns, 2.7, 2.1)
+        for name, axis in zip(panels, figure.axes, strict=True):
             _draw(axis, groups, name, smooth)
-        for spare in axes[len(panels):]:
-            spare.remove()
         if len(groups) > 1 or len(groups[0].runs) > 1:
             _add_legend(figure)
         else:
             figure.suptitle(groups[0].label, fontsize=9)
+    return figure
+
+
+def _empty_figure(panels: int, most_columns: int, width: float, height: float) -> Figure:
+    """Returns a figure of empty panels of this size in inches, in at most so many columns."""
+    from matplotlib.figure import Figure
+    columns = min(most_columns, panels)
+    lines = -(-panels // columns)
+    figure = Figure(figsize=(width * columns + 0.3, height * lines + 0.3), layout="constrained")
+    for spare in figure.subplots(lines, columns, squeeze=False).ravel()[panels:]:
+        spare.remove()
     return figure
 
 
@@ -208,19 +213,13 @@ def _add_legend(figure: Figure) -> None:
 def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str) -> Figure:
     """Draws one panel for each game, with a legend of its own."""
     import matplotlib
-    from matplotlib.figure import Figure
     with matplotlib.rc_context(STYLE):
-        columns = min(3, len(games))
-        lines = -(-len(games) // columns)
-        figure = Figure(figsize=(3.8 * columns + 0.3, 2.8 * lines + 0.3), layout="constrained")
-        axes = figure.subplots(lines, columns, squeeze=False).ravel()
-        for (game, groups), axis in zip(games.items(), axes, strict=False):
+        figure = _empty_figure(len(games), 3, 3.8, 2.8)
+        for (game, groups), axis in zip(games.items(), figure.axes, strict=True):
             _draw(axis, groups, panel, 30.0)
             axis.set_title(game.replace("$", r"\$"))
             axis.set_ylabel(PANELS[panel].title)
             axis.legend()
-        for spare in axes[len(games):]:
-            spare.remove()
     return figure
 
 

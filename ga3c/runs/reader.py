@@ -58,7 +58,9 @@ class Follower:
     """
 
     def __init__(self, path: Path, checked: Callable[[Entry], Entry | None] = lambda entry: entry) -> None:
-        self._path, self._at, self._checked = path, 0, checked
+        self._path = path
+        self._at = 0
+        self._checked = checked
 
     def new(self) -> list[Entry]:
         """Returns the objects appended since the last call; the first call returns all. Raises OSError."""
@@ -67,7 +69,7 @@ class Follower:
             data = file.read()
         whole = data[:data.rfind(b"\n") + 1]
         self._at += len(whole)
-        found = []
+        entries = []
         for line in whole.splitlines():
             try:
                 entry = json.loads(line)
@@ -75,8 +77,8 @@ class Follower:
                 continue
             kept = self._checked(entry) if isinstance(entry, dict) else None
             if kept is not None:
-                found.append(kept)
-        return found
+                entries.append(kept)
+        return entries
 
 
 def rows(run: Path) -> Follower:
@@ -109,10 +111,11 @@ def lasting_events(run: Path) -> list[Entry]:
     An evaluation stays if its checkpoint does: it may end later than the checkpoint that a resume begins from. Leaves
     out evaluations by `ga3c-eval`, because their `time` is that of the checkpoint.
     """
-    found = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
+    of_training = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
     kept = []
     resumed_at = float("inf")  # the least agent steps that a later start began from
-    for event, lasts in zip(reversed(found), reversed(_lasts(column(found, "time"))), strict=True):
+    for event, lasts in zip(
+            reversed(of_training), reversed(_lasts(column(of_training, "time"))), strict=True):
         if event["event"] == "start" and is_number(event.get("resumed_at")):
             resumed_at = min(resumed_at, event["resumed_at"])
         if event["event"] == "evaluation" and is_number(event.get("agent_steps")):
@@ -128,15 +131,15 @@ def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
     The columns are time (seconds), agent_step, score (raw) and length (agent steps). Raises OSError.
     """
     names = ("time", "agent_step", "score", "length")
-    found = []
+    lines = []
     for line in (run / "episodes.csv").read_bytes().splitlines(keepends=True):
         cells = line.decode(errors="replace").split(",")
         try:
             if len(cells) == len(names) and line.endswith(b"\n"):
-                found.append([float(cell) for cell in cells])
+                lines.append([float(cell) for cell in cells])
         except ValueError:  # the header, or a torn line
             continue
-    table = np.array(found, np.float64).reshape(-1, len(names))
+    table = np.array(lines, np.float64).reshape(-1, len(names))
     return dict(zip(names, table[_lasts(table[:, 0]) & _lasts(table[:, 1])].T, strict=True))
 
 
@@ -185,5 +188,5 @@ def located(where: str | os.PathLike[str]) -> tuple[Path, Path | None] | None:
         if chosen is None:
             raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
         name = chosen.checkpoint
-    found = run / "checkpoints" / name
-    return (run, found) if found.is_dir() else None
+    named = run / "checkpoints" / name
+    return (run, named) if named.is_dir() else None

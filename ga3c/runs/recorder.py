@@ -113,14 +113,16 @@ class Recorder:
         self.tuning = ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
-        self._next_row = self._next_log = 0.0
+        self._next_row = 0.0
+        self._next_log = 0.0
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
         self.versions = versions()
         self._meter = Meter(runs_user_code(settings))
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
                                     settings.tuning.max_lag if settings.schedule.tuned else None)
         self._diagnosis: Diagnosis | None = None
-        self._losses, self._skips = _Growth(), _Growth()
+        self._losses = _Growth()
+        self._skips = _Growth()
         self._log, self._metrics, self._events, self._episodes = self._logs = [
             Log(directory / name) for name in ("log.txt", "metrics.jsonl", "events.jsonl", "episodes.csv")]
         if self._episodes.empty:

@@ -67,9 +67,15 @@ class PredictionCount:
 
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace
-        self.predictions = self.calls = self.requests = 0
-        self.gathering = self.predicting = self.answering = 0.0
-        self.queued = self.served = self.outside = 0.0
+        self.predictions = 0
+        self.calls = 0
+        self.requests = 0
+        self.gathering = 0.0
+        self.predicting = 0.0
+        self.answering = 0.0
+        self.queued = 0.0
+        self.served = 0.0
+        self.outside = 0.0
 
     def totals(self) -> dict[str, float]:
         """Returns all totals by name."""
@@ -116,7 +122,7 @@ def _learned(reports: list[_Report]) -> Columns:
     steps = np.array([report.update.batch_steps for report in reports])
     metrics = [report.update.metrics for report in reports]
     return {"training_batch": float(steps.mean()), **{
-        name: float(np.average([each[name] for each in metrics], weights=steps)) for name in metrics[-1]}}
+        name: float(np.average([values[name] for values in metrics], weights=steps)) for name in metrics[-1]}}
 
 
 _AGENT_TIMES = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms")
@@ -182,9 +188,12 @@ class Statistics:
         # Corrects `frames` for the steps before a resume, as the resume may have changed the frames per step.
         self._frames_before = 0 if frames is None else frames - agent_steps * frames_per_step
         self.trace = trace
-        self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
+        self.agent_steps = agent_steps
+        self.trainings = trainings
+        self.episodes = episodes
         self.recent_scores = deque(scores, maxlen=100)
-        self.agent_deaths = self.environment_faults = 0
+        self.agent_deaths = 0
+        self.environment_faults = 0
         self.skips = Skips()
         self.dropped_steps = dropped_steps
         self.lag = policy_lag.NOTHING
@@ -207,25 +216,21 @@ class Statistics:
         return self._predictions_before + sum(count.predictions for count in self._counts)
 
     def new_count(self) -> PredictionCount:
-        """Returns a count for one more predictor, its only writer until `release`. From any thread."""
+        """Returns a count for one more predictor, its only writer. From any thread."""
         with contextlib.suppress(IndexError):
             return self._unused.pop()
         count = PredictionCount(self.trace)
         self._counts.append(count)
         return count
 
-    def release(self, count: PredictionCount) -> None:
-        """Takes back the count of a predictor that has ended, for use by another one. From any thread."""
-        self._unused.append(count)
-
     @contextlib.contextmanager
     def counting(self) -> Iterator[PredictionCount]:
-        """Gives a count for the `with` block, and releases it after the block. From any thread."""
+        """Gives a count for the `with` block. Another predictor may use it after the block. From any thread."""
         count = self.new_count()
         try:
             yield count
         finally:
-            self.release(count)
+            self._unused.append(count)
 
     def collect(self, batch: Batch) -> None:
         """Counts rollouts that were collected: the steps that are new in `batch`, their episodes. From any thread."""

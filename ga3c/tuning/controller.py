@@ -128,13 +128,18 @@ class Controller(ABC, Generic[S]):
         if s.trial is None:
             return None
         ended = Trial(s.accepted, s.trial, s.baseline, s.window, Decision.ABORTED, reason)
-        s.trial, s.window, s.fresh = None, Window(), Window()
+        s.trial = None
+        s.window = Window()
+        s.fresh = Window()
         return ended
 
     def remeasure(self) -> None:
         """Forgets the trial and all measurements, as they are old. The accepted setting is measured again."""
         s = self._state
-        s.trial, s.window, s.fresh, s.baseline = None, Window(), Window(), Window()
+        s.trial = None
+        s.window = Window()
+        s.fresh = Window()
+        s.baseline = Window()
 
     def forget(self) -> None:
         """Forgets what was found, as the work has changed. Keeps the accepted setting. By default does nothing."""
@@ -176,15 +181,19 @@ class Controller(ABC, Generic[S]):
 
     def _begin(self, m: Measurement, setting: Setting) -> None:
         s = self._state
-        s.trial, s.window, s.counted_at = setting, Window(), m.time
+        s.trial = setting
+        s.window = Window()
+        s.counted_at = m.time
 
     def _end(self, m: Measurement, decision: Decision, reason: Reason) -> Trial:
         s = self._state
         assert s.trial is not None
         trial = Trial(s.accepted, s.trial, s.baseline, s.window, decision, reason)
-        s.trial, s.window = None, Window()
+        s.trial = None
+        s.window = Window()
         if decision is Decision.ACCEPTED:
-            s.accepted, s.baseline = trial.after, trial.window
+            s.accepted = trial.after
+            s.baseline = trial.window
         self._after(m, trial)
         return trial
 

@@ -87,12 +87,15 @@ class Fast(Controller[FastState]):
     def remeasure(self) -> None:
         """Also forgets which settings were worse, and the setting that was to be tried once more."""
         super().remeasure()
-        self._state.worse, self._state.retry = [], None
+        self._state.worse = []
+        self._state.retry = None
 
     def forget(self) -> None:
         """Forgets what searches found, and begins a search from the accepted setting."""
         self._search(COARSEST)
-        self._state.found, self._state.likely, self._state.found_rate = [], [], 0.0
+        self._state.found = []
+        self._state.likely = []
+        self._state.found_rate = 0.0
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -121,12 +124,14 @@ class Fast(Controller[FastState]):
         """Adds `fresh` to the baseline, or puts it in its place if it differs. Returns whether the rate jumped."""
         s, before, jumped = self._state, self._state.baseline, False
         if differs and not self._same_load(fresh.mean.external_load):
-            s.load_changed_at, s.aborted = m.time, None
+            s.load_changed_at = m.time
+            s.aborted = None
         elif differs:
             jumped = abs(fresh.mean.rate - before.mean.rate) > CHANGED_AT_ONCE * before.mean.rate
         s.noise = learned(s.noise, fresh)
         s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
-        s.fresh, s.ready = Window(), True
+        s.fresh = Window()
+        s.ready = True
         if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
             s.rejected = []  # any setting below the ceiling is better now
         return jumped
@@ -169,8 +174,15 @@ class Fast(Controller[FastState]):
 
     def _search(self, factor: float) -> None:
         s = self._state
-        s.searching, s.factor, s.streak, s.rejected, s.worse, s.retry = True, factor, 0, [], [], None
-        s.load_changed_at, s.aborts, s.wait_until = None, 0, 0.0
+        s.searching = True
+        s.factor = factor
+        s.streak = 0
+        s.rejected = []
+        s.worse = []
+        s.retry = None
+        s.load_changed_at = None
+        s.aborts = 0
+        s.wait_until = 0.0
         s.likely = [setting for load, setting in s.found if self._same_load(load)]
 
     def _try_step(self, m: Measurement) -> None:
@@ -181,8 +193,11 @@ class Fast(Controller[FastState]):
                 if not self._already_decided(candidate):
                     self._begin(m, candidate)
                     return
-            s.factor, s.streak = s.factor ** 0.5, 0
-        s.searching, s.found_rate, s.found_at = False, 0.0, m.time
+            s.factor = s.factor ** 0.5
+            s.streak = 0
+        s.searching = False
+        s.found_rate = 0.0
+        s.found_at = m.time
         self._schedule(m)
         if s.load_changed_at is None:  # else it may be the best only under the old load
             s.found_rate, load = s.baseline.mean.rate, s.baseline.mean.external_load
@@ -299,20 +314,28 @@ class Fast(Controller[FastState]):
 
     def _after(self, m: Measurement, trial: Trial) -> None:
         s = self._state
-        s.fresh, s.retry = Window(), trial.after if trial.decision is Decision.RETRY else None
+        s.fresh = Window()
+        s.retry = trial.after if trial.decision is Decision.RETRY else None
         if not s.searching and trial.decision in (Decision.REJECTED, Decision.ABORTED):
             self._schedule(m)
         if trial.decision is Decision.ABORTED:
-            s.ready, s.aborted, s.aborts = False, trial.after, s.aborts + 1
+            s.ready = False
+            s.aborted = trial.after
+            s.aborts += 1
             if s.aborts == ABORTED:
-                s.aborts, s.wait_until = 0, m.time + WAIT
+                s.aborts = 0
+                s.wait_until = m.time + WAIT
             return
-        s.aborts, s.aborted, s.likely, s.noise = 0, None, [], learned(s.noise, trial.window)
+        s.aborts = 0
+        s.aborted = None
+        s.likely = []
+        s.noise = learned(s.noise, trial.window)
         if trial.decision is Decision.ACCEPTED:
             self._follow(trial)
         else:
             # A few seconds that were good suffice to climb on from, but not to reject others by.
-            s.streak, s.ready = 0, s.ready and not s.retry and len(s.baseline) >= ENOUGH
+            s.streak = 0
+            s.ready = s.ready and not s.retry and len(s.baseline) >= ENOUGH
         if trial.decision is Decision.REJECTED:
             undecided = len(trial.window) >= LAST_LOOK and trial.window.mean.rate > s.baseline.mean.rate
             if len(s.baseline) >= ENOUGH or not undecided or not s.searching:
@@ -328,7 +351,8 @@ class Fast(Controller[FastState]):
         s = self._state
         signs = [(after > before) - (after < before) for before, after in zip(trial.before, trial.after, strict=True)]
         towards = (signs[0], signs[1], signs[2]) if len({*signs} - {0}) == 1 else None  # else it was a jump
-        s.streak, s.towards = s.streak + 1 if towards == s.towards else 1, towards
+        s.streak = s.streak + 1 if towards == s.towards else 1
+        s.towards = towards
         s.ready = trial.window.mean.rate > (1 + CLEAR_GAIN) * trial.baseline.mean.rate
         if not s.searching:
             self._search(COARSEST ** 0.5)

@@ -21,7 +21,8 @@ class Paper(Controller[State]):
         s = self._state
         s.fresh.add(m)
         if len(s.fresh) >= self._length:
-            s.baseline, s.fresh = s.fresh, Window()
+            s.baseline = s.fresh
+            s.fresh = Window()
             self._try_neighbour(m)
 
     def _try_neighbour(self, m: Measurement) -> None:

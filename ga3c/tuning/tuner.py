@@ -71,13 +71,14 @@ class Tuner:
         self._settings = settings
         self._run = run
         self._on_cores = on_cores
-        (first, remembered), most = start(settings, run), settings.schedule.most
+        first, remembered = start(settings, run)
+        limits = settings.schedule.most
         ceiling = settings.tuning.max_lag
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
-            self.controller = Paper(first, most, ceiling, settings.run.seed, settings.tuning.window)
+            self.controller = Paper(first, limits, ceiling, settings.run.seed, settings.tuning.window)
         else:
-            self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
+            self.controller = Fast(first, limits, ceiling, settings.run.seed, fine=remembered)
         self._resume(first)
         run.controller = self.controller
         self._cores = usable_cores()

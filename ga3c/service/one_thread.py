@@ -27,7 +27,10 @@ Learn = Callable[[Batch], None]
 
 
 class StateMachine(Protocol):
-    """A schedule as a machine without I/O: it hears what agents do, and says what is due. `rounds.Rounds` documents the methods."""
+    """A schedule as a machine without I/O: it hears what agents do, and says what is due.
+
+    `rounds.Rounds` documents the methods.
+    """
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None: ...  # noqa: E704
 

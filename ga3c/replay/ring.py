@@ -1,0 +1,197 @@
+"""The ring: what was played, as single observations, of each environment in a stream of its own.
+
+A stream is a sequence of rows: an observation, the action taken on it, the reward, and how the step ended. An
+observation that ended a truncated episode is a row without an action. Of an image that stacks its last planes only the
+newest is kept, and the stack is rebuilt when it is drawn. So a million steps of Atari take 7.1 GB instead of 28. The
+memory is this process's own and is committed as it fills.
+
+A row's serial number counts all rows of its stream, so it names the row even after it was overwritten.
+
+Index order: S streams, L rows of each, n samples, k planes of a stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.envs.base import EnvSpec
+from ga3c.replay.kernels import stack
+
+_TERMINATED, _OBSERVED = 1, 2  # flags: the step ended its episode; the row has an observation, but no action
+
+
+class Sampled(NamedTuple):
+    """Transitions of up to n steps, (n, ...).
+
+    observation: the state. action: taken on it. returns: G, the discounted sum of the m rewards that follow. following:
+    the state after them. discount: gamma^m, or 0 where the episode terminated, and `following` counts nothing.
+    stream, serial: the row, for priorities. age: steps of its stream since it was played.
+    """
+
+    observation: NDArray
+    action: NDArray[np.int32]
+    returns: NDArray[np.float32]
+    following: NDArray
+    discount: NDArray[np.float32]
+    stream: NDArray[np.int64]
+    serial: NDArray[np.int64]
+    age: NDArray[np.int64]
+
+
+class Ring:
+    """The newest rows of each stream.
+
+    Args:
+        streams: the number of environments.
+        capacity: rows of all streams together; each has an equal part.
+        n_step: the most steps of a transition.
+        planes: k, if the last axis of an observation is a stack of k planes that moves on by one each step; else 1.
+    """
+
+    def __init__(self, env: EnvSpec, streams: int, capacity: int, n_step: int, gamma: float, planes: int = 1) -> None:
+        self._shape = env.observation_shape
+        self._planes = planes
+        self.n_step = n_step
+        self._gamma = gamma
+        self.length = capacity // streams
+        if self.length < n_step + 2 * planes:
+            raise ValueError(f"{capacity} rows are too few for {streams} streams of {n_step + 2 * planes}")
+        kept = self._shape[:-1] if planes > 1 else self._shape
+        self._frames = np.zeros((streams, self.length, *kept), env.observation_dtype)
+        self._action = np.zeros((streams, self.length), np.int32)
+        self._reward = np.zeros((streams, self.length), np.float32)
+        self._flags = np.zeros((streams, self.length), np.uint8)
+        self._depth = np.zeros((streams, self.length), np.uint8)  # planes before a row's own that belong to its stack
+        self.written = np.zeros(streams, np.int64)  # rows of each stream so far
+        self._whole = np.ones(streams, bool)        # whether the next row begins anew, or after an end
+
+    def bytes_per_row(self) -> int:
+        """Returns the bytes that a row takes."""
+        return int(self._frames[0, 0].nbytes) + 4 + 4 + 1 + 1
+
+    # ------------------------------------------------------------------------------------------------ appending
+
+    def append(self, stream: int, steps: Mapping[str, NDArray], following: NDArray) -> int:
+        """Appends T steps of one environment. Returns the number of rows written.
+
+        Args:
+            steps: observation (T, *shape), action, reward, terminated and truncated (T,).
+            following: (*shape), the observation after the last step. It is kept if that step truncated its episode. A
+                truncation before the last step loses its final observation: the transitions to it end one step before.
+        """
+        before = int(self.written[stream])
+        last = len(steps["action"]) - 1
+        for t, (action, reward, terminated, truncated) in enumerate(zip(
+                steps["action"].tolist(), steps["reward"].tolist(), steps["terminated"].tolist(),
+                steps["truncated"].tolist(), strict=True)):
+            self._observe(stream, steps["observation"][t])
+            row = self._row(stream, int(self.written[stream]) - 1)
+            if truncated and t < last:
+                continue  # the row stays one without an action
+            self._action[stream, row] = action
+            self._reward[stream, row] = reward
+            self._flags[stream, row] = _TERMINATED if terminated else 0
+            self._whole[stream] = terminated or truncated
+            if truncated:
+                self._observe(stream, following, final=True)
+        return int(self.written[stream]) - before
+
+    def cut(self, stream: int) -> None:
+        """Notes that the stream goes on with another life: no transition leads over this place."""
+        row = self._row(stream, int(self.written[stream]) - 1)
+        if self.written[stream] and not self._flags[stream, row] & _TERMINATED:
+            self._flags[stream, row] = _OBSERVED
+        self._whole[stream] = True
+
+    def _row(self, stream: int, serial: int) -> int:
+        return serial % self.length
+
+    def _observe(self, stream: int, observation: NDArray, final: bool = False) -> None:
+        """Writes a row without an action, and before it what the stack holds beside rows that are there."""
+        depth = 0
+        if self._planes > 1:
+            depth = min(int(self._depth[stream, self._row(stream, int(self.written[stream]) - 1)]) + 1, self._planes - 1
+                        ) if self.written[stream] else 0
+            if self._whole[stream] and not final:
+                depth = self._depth_of(stream, observation, depth)
+            observation = observation[..., -1]
+        self._write(stream, observation, depth)
+        self._whole[stream] = True  # until an action follows
+
+    def _depth_of(self, stream: int, observation: NDArray, depth: int) -> int:
+        """Returns how many planes before the newest are in the rows before: after an end the stack may go on or not."""
+        older = observation[..., :-1]
+        if not older.any():
+            return 0
+        serial = int(self.written[stream])
+        if serial and all(np.array_equal(
+                older[..., -1 - back],
+                self._frames[stream, self._row(stream, serial - 1 - back)] if back < depth else 0)
+                          for back in range(self._planes - 1)):
+            return depth
+        for plane in range(self._planes - 1):
+            self._write(stream, older[..., plane], plane)
+        return self._planes - 1
+
+    def _write(self, stream: int, frame: NDArray, depth: int) -> None:
+        row = self._row(stream, int(self.written[stream]))
+        self._frames[stream, row] = frame
+        self._action[stream, row] = self._reward[stream, row] = 0
+        self._flags[stream, row] = _OBSERVED
+        self._depth[stream, row] = depth
+        self.written[stream] += 1
+
+    # ------------------------------------------------------------------------------------------------ drawing
+
+    def oldest(self, written: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the serial number of the first row whose stack is whole, in streams of so many rows."""
+        return np.where(written > self.length, written - self.length + self._planes - 1, 0)
+
+    def usable(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns (n,): whether the rows have an action, are still there, and so is all that `draw` needs of them."""
+        written = self.written[stream]
+        there = (serial >= self.oldest(written)) & (serial < written)
+        row = serial % self.length
+        usable: NDArray[np.bool_] = there & (self._flags[stream, row] & _OBSERVED == 0)
+        steps, ended = self._steps(stream, serial)
+        usable &= ended | (serial + steps < written)
+        return usable
+
+    def _steps(self, stream: NDArray[np.int64], serial: NDArray[np.int64]
+               ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns (steps m of each transition, whether its episode terminated)."""
+        steps = np.zeros(len(serial), np.int64)
+        ended = np.zeros(len(serial), bool)
+        going = np.ones(len(serial), bool)
+        for k in range(self.n_step):
+            flags = self._flags[stream, (serial + k) % self.length]
+            going &= (flags & _OBSERVED == 0) & (serial + k < self.written[stream])
+            steps += going
+            ended |= going & (flags & _TERMINATED != 0)
+            going &= flags & _TERMINATED == 0
+        return steps, ended
+
+    def draw(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> Sampled:
+        """Returns the transitions that begin in these rows (n,), all of them `usable`."""
+        steps, ended = self._steps(stream, serial)
+        returns = np.zeros(len(serial), np.float32)
+        for k in range(self.n_step):
+            reward = self._reward[stream, (serial + k) % self.length]
+            returns += np.where(k < steps, np.float32(self._gamma**k) * reward, np.float32(0.0))
+        discount = np.where(ended, 0.0, self._gamma**steps).astype(np.float32)
+        after = np.where(ended, serial, serial + steps)  # any row, where nothing follows
+        return Sampled(self._observations(stream, serial), self._action[stream, serial % self.length], returns,
+                       self._observations(stream, after), discount, stream, serial, self.written[stream] - serial)
+
+    def _observations(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray:
+        if self._planes == 1:
+            return self._frames[stream, serial % self.length]
+        rows = (serial[:, None] - np.arange(self._planes)) % self.length + stream[:, None] * self.length
+        stacks = np.empty((len(serial), *self._shape), self._frames.dtype)
+        stack(self._frames.reshape(self._frames.shape[0] * self.length, -1), rows,
+              self._depth[stream, serial % self.length], stacks.reshape(len(serial), -1, self._planes))
+        return stacks

@@ -1,0 +1,168 @@
+"""The ring against a naive list: every stack, every end, every position of its head."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.envs.base import EnvSpec
+from ga3c.replay.ring import Ring
+from ga3c.replay.samplers import Prioritised, Uniform
+
+PLANES, GAMMA = 3, 0.9
+IMAGES = EnvSpec("images", (2, 2, PLANES), np.dtype(np.uint8), 4, 4)
+VECTORS = EnvSpec("vectors", (2,), np.dtype(np.float32), 4, 1)
+
+
+class Played(NamedTuple):
+    """One step as it was played, or a final observation, whose `action` is None."""
+
+    observation: np.ndarray
+    action: int | None
+    reward: float = 0.0
+    terminated: bool = False
+
+
+class World:
+    """One environment, all that it ever showed, and a ring that gets it in rollouts of any length.
+
+    ends: what each step does: "" goes on, "t" terminates, "l" loses a life (the stack goes on), "x" truncates.
+    """
+
+    def __init__(self, spec: EnvSpec, ring: Ring, stream: int) -> None:
+        self.spec, self.ring, self.stream = spec, ring, stream
+        self.history: list[Played | None] = []  # None: another life begins
+        self.number = 0
+        self.now = np.zeros(spec.observation_shape, spec.observation_dtype)
+        self.begin()
+
+    def begin(self) -> None:
+        self.now = np.zeros_like(self.now)
+        self.show()
+
+    def show(self) -> None:
+        self.number += 1
+        frame = (self.number * 37 + self.stream * 101) % 251 + 1
+        if self.spec is IMAGES:
+            self.now = np.concatenate([self.now[..., 1:], np.full((2, 2, 1), frame, np.uint8)], axis=-1)
+        else:
+            self.now = np.array([self.number, self.stream], np.float32)
+
+    def play(self, ends: str) -> int:
+        """Plays a rollout, of which only the last step may truncate. Returns the rows that were written."""
+        steps: dict[str, list] = {name: [] for name in ("observation", "action", "reward", "terminated", "truncated")}
+        for end in ends:
+            step = Played(self.now, self.number % 4, float(self.number % 7), end in ("t", "l"))
+            self.history.append(step)
+            for name, value in (("observation", step.observation), ("action", step.action), ("reward", step.reward),
+                                ("terminated", step.terminated), ("truncated", end == "x")):
+                steps[name].append(value)
+            if end == "t":
+                self.begin()
+            else:
+                self.show()
+        following = self.now
+        if ends[-1] == "x":
+            self.history.append(Played(following, None))
+            self.begin()
+        arrays = {name: np.array(values) for name, values in steps.items()}
+        return self.ring.append(self.stream, arrays, following)
+
+    def die(self) -> None:
+        """Another process takes the environment over, after the last rollout."""
+        self.ring.cut(self.stream)
+        self.history.append(None)
+        self.begin()
+
+    def transitions(self, n: int) -> list[tuple]:
+        """All transitions that are complete, as (observation, action, G, following, discount)."""
+        found = []
+        for start, step in enumerate(self.history):
+            if step is None or step.action is None:
+                continue
+            after, total, m = start, 0.0, 0
+            terminated = False
+            while m < n and after < len(self.history):
+                here = self.history[after]
+                gone_next = after + 1 < len(self.history) and self.history[after + 1] is None
+                if here is None or here.action is None or (gone_next and not here.terminated):
+                    break
+                total += GAMMA**m * here.reward
+                m, after, terminated = m + 1, after + 1, here.terminated
+                if terminated:
+                    break
+            if not m or not terminated and after >= len(self.history):
+                continue
+            following = None if terminated else self.history[after]
+            found.append((step.observation, step.action, total, following.observation if following else None,
+                          0.0 if terminated else GAMMA**m))
+        return found
+
+
+rollouts = st.lists(st.one_of(
+    st.tuples(st.text("  tl", min_size=1, max_size=6), st.sampled_from(" tlx")).map("".join), st.just("die")),
+    min_size=1, max_size=25)
+
+
+def assert_same(sampled: tuple, wanted: tuple, at: int) -> None:
+    observation, action, total, following, discount = wanted
+    np.testing.assert_array_equal(sampled.observation[at], observation)
+    assert sampled.action[at] == action and sampled.discount[at] == pytest.approx(discount)
+    assert sampled.returns[at] == pytest.approx(total, abs=1e-4)
+    if following is not None:
+        np.testing.assert_array_equal(sampled.following[at], following)
+
+
+@examples(max_examples=150)
+@given(st.sampled_from([IMAGES, VECTORS]), rollouts, st.integers(1, 10), st.integers(18, 40))
+def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
+        spec: EnvSpec, played: list[str], n: int, length: int) -> None:
+    planes = PLANES if spec is IMAGES else 1
+    ring = Ring(spec, 2, 2 * length, n, GAMMA, planes)
+    world = World(spec, ring, 1)
+    uniform, prioritised = Uniform(ring), Prioritised(ring, 0.5, 0.4)
+    for rollout in played:
+        if rollout == "die":
+            world.die()
+            continue
+        prioritised.appended(1, world.play(rollout))
+        serials = np.arange(max(0, ring.written[1] - length), ring.written[1])
+        streams = np.ones(len(serials), np.int64)
+        usable = serials[ring.usable(streams, serials)]
+        wanted = world.transitions(n)
+        if len(usable):
+            sampled = ring.draw(np.ones(len(usable), np.int64), usable)
+            for back in range(1, len(usable) + 1):  # the newest are last in both
+                assert_same(sampled, wanted[-back], len(usable) - back)
+            drawn = uniform.draw(50, np.random.default_rng(0)).sampled
+            assert set(drawn.serial.tolist()) <= set(usable.tolist()) and (drawn.stream == 1).all()
+        assert len(wanted) - len(usable) <= max(0, len(world.history) + PLANES * len(played) - length + PLANES)
+        priorities = prioritised._tree.priorities[length:]
+        assert np.flatnonzero(priorities).tolist() == sorted((usable % length).tolist())
+
+
+def test_a_million_steps_of_atari_are_seven_gigabytes() -> None:
+    atari = EnvSpec("atari", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+    ring = Ring(atari, 4, 400, 3, 0.99, 4)
+    assert 7.0e9 < 1e6 * ring.bytes_per_row() < 7.1e9
+
+
+def test_a_ring_too_small_for_a_transition_is_refused() -> None:
+    with pytest.raises(ValueError, match="20 rows are too few for 4 streams of 9"):
+        Ring(IMAGES, 4, 20, 3, 0.9, PLANES)
+
+
+def test_a_truncation_within_a_rollout_loses_its_last_step_and_joins_nothing() -> None:
+    ring = Ring(VECTORS, 1, 50, 3, 1.0)
+    steps = {"observation": np.arange(8, dtype=np.float32).reshape(4, 2), "action": np.arange(4),
+             "reward": np.ones(4), "terminated": np.zeros(4, bool), "truncated": np.array([False, True, False, False])}
+    assert ring.append(0, steps, np.zeros(2, np.float32)) == 4
+    serials = np.arange(4)
+    assert ring.usable(np.zeros(4, np.int64), serials).tolist() == [True, False, False, False]
+    sampled = ring.draw(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    assert sampled.returns.tolist() == [1.0] and sampled.following.tolist() == [[2.0, 3.0]]

@@ -129,9 +129,8 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
            weights_only: bool, verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
-    from ga3c.envs.atari_games import notes_at_start
+    from ga3c.envs.atari_games import emulator_notes, notes_at_start
     from ga3c.envs.check import check
-    from ga3c.envs.which_emulator import emulator_notes
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.ale import AleConsoles, choose, emulators, preload_emulators
-from ga3c.envs.atari_games import AtariGame, atari_game_of
+from ga3c.envs.atari_games import AtariGame, atari_game_of, is_own
 from ga3c.envs.base import EnvSpec, State, Transition, check_same_layout
 from ga3c.envs.frames import FRAME_SIZE
 from ga3c.envs.random_streams import packed, unpacked
 from ga3c.envs.sticky import held_actions
-from ga3c.envs.which_emulator import is_own
 from ga3c.settings.schema import EnvSettings
 
 

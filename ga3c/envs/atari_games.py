@@ -1,4 +1,4 @@
-"""Names of Atari games, and the frame skip and sticky actions of each: `find_atari_game`, `atari_game_of`.
+"""Atari games: their names, the frame skip and sticky actions of each, and the emulator that plays them.
 
 An id of ale-py or Gym has its own frame skip and sticky actions.
 
@@ -8,6 +8,7 @@ An id of ale-py or Gym has its own frame skip and sticky actions.
     PongDeterministic-v0, -v4: a frame skip of 4, in Space Invaders 3; sticky actions 0.25, 0.
 
 A plain name, such as Pong or "Ms. Pacman", has a frame skip of 4 and no sticky actions. Settings override both.
+The setting `emulator` chooses the emulator (`is_own`). This module imports no compiled code.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import NamedTuple
 
 import ale_py
@@ -26,7 +28,8 @@ from ga3c.settings.schema import EnvSettings
 
 gymnasium.register_envs(ale_py)
 
-_FRAME_SKIP, _STICKY_ACTIONS = 4, 0.0  # of a plain name
+_FRAME_SKIP = (4, 4)   # of a plain name
+_STICKY_ACTIONS = 0.0  # of a plain name
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 _.'-]*[A-Za-z0-9.])?")
 _RAM = re.compile(r"(ALE/)?([A-Za-z0-9]+)-ram(NoFrameskip|Deterministic)?-v[0-9]+")
 
@@ -92,8 +95,8 @@ def find_atari_game(game: str) -> AtariGame | None:
 
 def atari_id(game: str) -> str | None:
     """Returns the newest id of the game that `find_atari_game` finds, as in "ALE/Pong-v5", else None."""
-    found = find_atari_game(game)
-    return found.identifier if found else None
+    atari = find_atari_game(game)
+    return atari.identifier if atari else None
 
 
 def notes_at_start(settings: EnvSettings) -> list[str]:
@@ -108,15 +111,16 @@ def notes_at_start(settings: EnvSettings) -> list[str]:
 def atari_names() -> Mapping[str, AtariGame]:
     """Returns all Atari games by their names, as in "Pong", and by all their ids."""
     known = {}
-    for identifier in [each for each in gymnasium.registry if each.startswith("ALE/") and each.endswith("-v5")]:
-        name, rom = identifier.removeprefix("ALE/").removesuffix("-v5"), str(gymnasium.spec(identifier).kwargs["game"])
-        plain = AtariGame(name, identifier, rom, (_FRAME_SKIP, _FRAME_SKIP), _STICKY_ACTIONS)
+    for newest in [id_ for id_ in gymnasium.registry if id_.startswith("ALE/") and id_.endswith("-v5")]:
+        name = newest.removeprefix("ALE/").removesuffix("-v5")
+        rom = str(gymnasium.spec(newest).kwargs["game"])
+        plain = AtariGame(name, newest, rom, _FRAME_SKIP, _STICKY_ACTIONS)
         known[name] = plain
-        for each in (identifier, *(f"{name}{kind}" for kind in ("-v0", "-v4", "NoFrameskip-v0", "NoFrameskip-v4"))):
-            if each in gymnasium.registry:
-                options = gymnasium.spec(each).kwargs
-                known[each] = plain._replace(frame_skip=_least_and_most(options["frameskip"]),
-                                             sticky_actions=options["repeat_action_probability"])
+        for id_ in (newest, *(f"{name}{kind}" for kind in ("-v0", "-v4", "NoFrameskip-v0", "NoFrameskip-v4"))):
+            if id_ in gymnasium.registry:
+                options = gymnasium.spec(id_).kwargs
+                known[id_] = plain._replace(frame_skip=_least_and_most(options["frameskip"]),
+                                            sticky_actions=options["repeat_action_probability"])
         for version in ("v0", "v4"):
             if f"{name}NoFrameskip-{version}" in known:  # Gym also had these ids
                 fixed = 3 if rom == "space_invaders" else 4
@@ -147,3 +151,41 @@ def atari_roms() -> tuple[int, int]:
     """Returns (number of Atari games that can be played here, number of Atari games that ale-py knows)."""
     known = roms.get_all_rom_ids()
     return sum(roms.get_rom_path(rom) is not None for rom in known), len(known)
+
+
+# ------------------------------------------------------------------------------------------------ the emulator
+
+def proven() -> frozenset[str]:
+    """Returns the ROMs that `tools/release/emulator_check.py` found exact, one in each line of proven.txt."""
+    lines = resources.files("ga3c.envs.emulator").joinpath("proven.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line.partition("#")[0].strip() for line in lines) - {""}
+
+
+def is_own(settings: EnvSettings, game: AtariGame) -> bool:
+    """Returns whether our own emulator plays the game. Raises ConfigError if `own` is set for an unknown game.
+
+    `auto` chooses it for games that are proven exact, in their default mode and difficulty.
+    """
+    if settings.emulator == "auto":
+        return _proven_as_played(settings, game)
+    if settings.emulator == "own":
+        from ga3c.envs.emulator.games import GAMES
+        if game.rom not in GAMES:
+            raise ConfigError(f"emulator: own does not know {game.name}; ale-py's plays it (auto)")
+    return settings.emulator == "own"
+
+
+def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
+    return settings.mode is None and settings.difficulty is None and game.rom in proven()
+
+
+def emulator_notes(settings: EnvSettings) -> list[str]:
+    """Returns a line for the user that names the emulator of an Atari game; no line for other games."""
+    game = atari_game_of(settings)
+    if game is None:
+        return []
+    if not is_own(settings, game):
+        return [f"{game.name}: ale-py's emulator plays"]
+    exact = ("proven identical to" if _proven_as_played(settings, game) else "not proven identical in this game to"
+             if game.rom not in proven() else "not proven identical in this mode and difficulty to")
+    return [f"{game.name}: GA3C's own emulator plays, {exact} ale-py's; use --emulator ale for ale-py's"]

@@ -23,8 +23,8 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv as AleVectorEnv
 from numpy.typing import NDArray
 
+from ga3c.envs.atari_games import proven
 from ga3c.envs.emulator import AtariVectorEnv
-from ga3c.envs.which_emulator import proven
 from ga3c.settings.flags import number, output_file
 
 _ENVS = 8

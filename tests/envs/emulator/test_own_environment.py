@@ -15,11 +15,11 @@ import pytest
 from scripted import Make, goes_on_elsewhere, play_alike, same
 
 from ga3c.envs.atari import AtariEnvironment
+from ga3c.envs.atari_games import proven
 from ga3c.envs.emulator import compiled
 from ga3c.envs.emulator.consoles import OwnConsoles
 from ga3c.envs.emulator.machine import MACHINE
 from ga3c.envs.watched import Watched
-from ga3c.envs.which_emulator import proven
 from ga3c.settings.files import configured
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,9 +42,12 @@ def says(caller: Caller, *messages: Any) -> None:
         caller.send(message)
 
 
-def says_and_hangs(caller: Caller, *messages: Any) -> None:
-    says(caller, *messages)
-    time.sleep(600)
+def closing_hangs(settings: Settings, alive: Callable[[], None]) -> tuple[Any, str]:
+    return SimpleNamespace(close=functools.partial(time.sleep, 600)), "facts"
+
+
+def closing_leaves(settings: Settings, alive: Callable[[], None]) -> tuple[Any, str]:
+    return SimpleNamespace(close=functools.partial(os._exit, 0)), "facts"
 
 
 def says_what_it_is(caller: Caller, variable: str) -> None:

@@ -30,7 +30,6 @@ from ga3c.tuning.memory import cache_file, entries
 
 if TYPE_CHECKING:
     from ga3c.envs.base import Environment
-    from ga3c.envs.child_process import Caller
 
 START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
 
@@ -157,17 +156,11 @@ def _environments(settings: Settings) -> list[Finding]:
         environment.close()
     else:
         try:
-            rate = examine(settings, "ga3c.commands.doctor:measure", f"played for {MEASURED:g} s")[0]
+            rate, _ = examine(settings, _played, f"played for {MEASURED:g} s")
         except ConfigError as error:
             return [*roms, Finding("environments", False, str(error), "fix the game")]
     return [*roms, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
                            "nothing else", "")]
-
-
-def measure(caller: Caller, settings: Settings) -> None:
-    """Measures a user's game, in a child process."""
-    from ga3c.envs.check import send_facts
-    send_facts(caller, settings, _played)
 
 
 def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tuple[Environment, float]:

@@ -24,6 +24,10 @@ from ga3c.settings.schema import Settings
 _CLOSE_SECONDS = 10.0  # for an environment to be closed
 
 
+Find = Callable[[Settings, Callable[[], None]], tuple[Environment, Any]]
+"""Makes a game, and returns it with facts about it. The second argument is a function that shows a sign of life."""
+
+
 class Checked(NamedTuple):
     """The facts about a game: its spec, and notes for the user at the start, one line each."""
 
@@ -44,7 +48,7 @@ def check(settings: Settings) -> Checked:
     """
     if runs_user_code(settings):
         checked: Checked
-        checked, closing = examine(settings, "ga3c.envs.check:examined", "made and played its first step")
+        checked, closing = examine(settings, _first_step, "made and played its first step")
         if closing:
             checked.notes.append(f"{checked.spec.name} fails when it is closed, which harms nothing: {closing}")
         return checked
@@ -53,14 +57,14 @@ def check(settings: Settings) -> Checked:
     return Checked(environment.spec, [])
 
 
-def examine(settings: Settings, function: str, what: str) -> tuple[Any, str]:
-    """Returns the facts that `function` finds in a child process, and what went wrong when the game was closed, or "".
+def examine(settings: Settings, find: Find, what: str) -> tuple[Any, str]:
+    """Returns the facts that `find` finds in a child process, and what went wrong when the game was closed, or "".
 
-    The function calls `send_facts`. `what` completes the error messages: what the game should have done. Raises
+    `find` is a function of a module. `what` completes the error messages: what the game should have done. Raises
     ConfigError if the process fails, ends without facts, or shows no sign of life for `agent_timeout` seconds.
     """
     game = f"game: {settings.env.game!r}"
-    with ChildProcess(function, settings) as child:
+    with ChildProcess("ga3c.envs.check:send_facts", settings, find) as child:
         try:
             facts = child.receive(settings.agents.agent_timeout, starting=START_SECONDS)
         except ChildFailed as error:
@@ -82,17 +86,8 @@ def examine(settings: Settings, function: str, what: str) -> tuple[Any, str]:
 
 # ------------------------------------------------------------------------------------------------ in the process
 
-def examined(caller: Caller, settings: Settings) -> None:
-    """Makes the game and plays its first step: what `check` calls in a child process."""
-    send_facts(caller, settings, _examined)
-
-
-def send_facts(caller: Caller, settings: Settings,
-               find: Callable[[Settings, Callable[[], None]], tuple[Environment, Any]]) -> None:
-    """Calls `find` with the settings and with a function that shows a sign of life. Sends the facts that it returns.
-
-    Then closes the environment that it returns, and sends a line that says why this failed, or "".
-    """
+def send_facts(caller: Caller, settings: Settings, find: Find) -> None:
+    """Sends the facts that `find` finds. Then closes the game, and sends a line that says why this failed, or ""."""
     environment, facts = caller.attempt(f"game: {settings.env.game!r} cannot be made",
                                         lambda: find(settings, caller.alive))
     caller.send(facts)
@@ -104,7 +99,7 @@ def send_facts(caller: Caller, settings: Settings,
     caller.send(closing)
 
 
-def _examined(settings: Settings, alive: Callable[[], None]) -> tuple[Environment, Checked]:
+def _first_step(settings: Settings, alive: Callable[[], None]) -> tuple[Environment, Checked]:
     game = settings.env.game
     environment = make_environment(settings, 1, alive=alive)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []

@@ -16,9 +16,10 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+from children import closing_hangs, closing_leaves
 
 from ga3c.envs import check as check_module
-from ga3c.envs.check import check, examine, probe
+from ga3c.envs.check import Find, check, examine, probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -95,14 +96,14 @@ def test_what_a_wrapper_carries_on_and_nobody_saves_is_said() -> None:
 
 def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:
     signs: list[None] = []
-    check_module._examined(configured(game="odd:Plain-v0"), lambda: signs.append(None))
+    check_module._first_step(configured(game="odd:Plain-v0"), lambda: signs.append(None))
     assert len(signs) == 3, "made, reset and stepped"
 
 
-@pytest.mark.parametrize(("seconds", "function", "told"), [
-    (0.5, "says_and_hangs", "it takes more than 0.5 s"), (60.0, "says", "it ended its process")])
+@pytest.mark.parametrize(("seconds", "find", "told"), [
+    (0.5, closing_hangs, "it takes more than 0.5 s"), (60.0, closing_leaves, "it ended its process")])
 def test_a_close_that_blocks_or_ends_the_process_harms_nothing(
-        monkeypatch: pytest.MonkeyPatch, seconds: float, function: str, told: str) -> None:
+        monkeypatch: pytest.MonkeyPatch, seconds: float, find: Find, told: str) -> None:
     monkeypatch.setattr(check_module, "_CLOSE_SECONDS", seconds)
     settings = configured(game="toy:catch")
-    assert examine(settings, f"children:{function}", "been played") == (settings, told)
+    assert examine(settings, find, "been played") == ("facts", told)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from ga3c.envs.containment import EnvironmentFailed
+from ga3c.envs.containment import EnvironmentFailed, leave, lossy_stream
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ESCAPED, ConfigError
 
@@ -71,29 +71,6 @@ def code_after(interrupt: KeyboardInterrupt) -> int:
     return 128 + (interrupt.number if isinstance(interrupt, _Terminated) else signal.SIGINT)
 
 
-class _StandardError(io.TextIOWrapper):
-    """A standard error that drops its text after a failed write. So the run continues and keeps its exit code."""
-
-    def write(self, text: str) -> int:
-        """Writes like any stream, but never raises OSError."""
-        try:
-            return super().write(text)
-        except OSError:
-            self._give_up()
-            return len(text)
-
-    def flush(self) -> None:
-        """Flushes like any stream, but never raises OSError."""
-        try:
-            super().flush()
-        except OSError:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        with open(os.devnull, "wb") as null:
-            os.dup2(null.fileno(), self.fileno())  # takes the rest of the buffer
-
-
 def _open_streams() -> None:
     """Opens closed standard streams, and makes the others escape characters that they cannot show.
 
@@ -113,8 +90,7 @@ def _open_streams() -> None:
     with contextlib.suppress(OSError):  # sys.stderr was replaced by an object without a descriptor
         if sys.stderr.fileno() == 2:
             sys.stderr.flush()
-            sys.stderr = _StandardError(open(2, "wb", closefd=False), encoding=sys.stderr.encoding, errors=ESCAPED,
-                                        line_buffering=True)
+            sys.stderr = lossy_stream(2, sys.stderr.encoding)
 
 
 def _end(code: object) -> NoReturn:
@@ -129,27 +105,19 @@ def _end(code: object) -> NoReturn:
     if isinstance(code, str):
         print(code, file=sys.stderr)
     atexit._run_exitfuncs()
-    _leave(number)
+    leave(number)
 
 
 def _start_timer(number: int) -> None:
-    """Starts the timer that ends the process after EXIT_SECONDS."""
     for late in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):  # it would change the exit code
         signal.signal(late, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
+    signal.signal(signal.SIGALRM, lambda *signalled: leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
 
 
 def _stop_timer() -> None:
     """Stops the timer after all `atexit` functions, so that no signal arrives while the interpreter ends."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _leave(number: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # broken pipe; closed; None
-            stream.flush()
-    os._exit(number)
 
 
 def guarded(program: str, work: Callable[[], int]) -> int:

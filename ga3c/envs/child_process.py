@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output
+from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output, leave
 from ga3c.envs.process_group import how_it_ended, kill_group, signal_when_closed
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import LONGEST_WAIT
@@ -34,7 +34,9 @@ START_SECONDS = 60.0  # for Python to start, and to import what a function needs
 END_SECONDS = 5.0     # for a process to end by itself, after it has closed its pipe or was told to end
 
 _PROGRAM = "from ga3c.envs.child_process import main; main()"
-_ALIVE, _MESSAGE, _FAILED = "alive", "message", "failed"
+_ALIVE = "alive"
+_MESSAGE = "message"
+_FAILED = "failed"
 _T = TypeVar("_T")
 
 
@@ -84,14 +86,14 @@ class ChildProcess:
         self._begun = False
         variables = {**os.environ, "PYTHONPATH": python_path(directory or os.getcwd()), **(environment or {})}
         with contextlib.ExitStack() as undo:
-            self._connection, theirs = Pipe()
+            self._connection, end_of_child = Pipe()
             undo.callback(self._connection.close)
-            with theirs:
+            with end_of_child:
                 # Its standard input is a pipe that carries nothing: the kernel closes it at the end of this process.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _PROGRAM, function, str(theirs.fileno())], stdin=subprocess.PIPE,
-                    stdout=output, stderr=output, pass_fds=[theirs.fileno()], process_group=0, env=variables,
-                    cwd=directory)
+                    [sys.executable, "-P", "-c", _PROGRAM, function, str(end_of_child.fileno())],
+                    stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=[end_of_child.fileno()],
+                    process_group=0, env=variables, cwd=directory)
             undo.callback(self._kill)
             self.sentinels: list[Any] = [self._connection]
             # A process that users' code left behind may keep the pipe open after this one has ended.
@@ -175,13 +177,13 @@ class ChildProcess:
 class Caller:
     """The process that has made this one, as the function sees it.
 
-    A copy of this process that users' code has forked ends as soon as it sends anything.
-
-    tracebacks: whether a failed attempt prints its traceback.
+    A copy of this process that users' code has forked ends as soon as it sends anything. If `tracebacks`, a failed
+    attempt prints its traceback.
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._pid = connection, os.getpid()
+        self._connection = connection
+        self._pid = os.getpid()
         self.tracebacks = False
 
     def _send(self, kind: str, message: Any) -> None:
@@ -213,12 +215,13 @@ class Caller:
             if self.tracebacks and not one_line:
                 traceback.print_exc()
             self._send(_FAILED, str(error) if one_line else f"{what}: {described(error)}")
-            _leave(1)
+            leave(1)
 
 
 def main() -> None:
     """Entry point of the process. Its arguments are the function and the descriptor of the pipe to the caller."""
-    (module, _, name), descriptor = sys.argv[1].partition(":"), int(sys.argv[2])
+    module, _, name = sys.argv[1].partition(":")
+    descriptor = int(sys.argv[2])
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal_when_closed(lifeline, signal.SIGKILL, -os.getpid())
@@ -229,12 +232,4 @@ def main() -> None:
     arguments = connection.recv()
     caller = Caller(connection)
     caller.alive()
-    _leave(function(caller, *arguments) or 0)
-
-
-def _leave(code: int) -> NoReturn:
-    """Ends the process at once, even if threads of users' code still run."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # users' code may have closed or replaced it
-            stream.flush()
-    os._exit(code)
+    leave(function(caller, *arguments) or 0)

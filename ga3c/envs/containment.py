@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
@@ -31,15 +31,16 @@ class ProcessState:
     """
 
     def __init__(self) -> None:
-        self._pid, self._streams = os.getpid(), (sys.stdin, sys.stdout, sys.stderr)
+        self._pid = os.getpid()
+        self._streams = (sys.stdin, sys.stdout, sys.stderr)
         self._mask = os.umask(0o077)
         os.umask(self._mask)
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._alarm = signal.getitimer(signal.ITIMER_REAL)
-        self._errors, self._depth = np.geterr(), sys.getrecursionlimit()
+        self._errors = np.geterr()
+        self._depth = sys.getrecursionlimit()
 
     def put_back(self) -> None:
-        """Restores the state of the time when this object was made."""
         if os.getpid() != self._pid:
             os._exit(0)
         sys.stdin, sys.stdout, sys.stderr = self._streams
@@ -58,14 +59,16 @@ def contained() -> Iterator[None]:
     This is the state that `ProcessState` restores, the working directory, signal handlers, locale and warning filters.
     Signal handlers are restored in the main thread only, because other threads cannot set them.
     """
-    kept, directory, language = ProcessState(), os.open(".", os.O_PATH), locale.setlocale(locale.LC_ALL)
+    state = ProcessState()
+    directory = os.open(".", os.O_PATH)
+    language = locale.setlocale(locale.LC_ALL)
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()} if main else {}
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        kept.put_back()
+        state.put_back()
         os.fchdir(directory)
         os.close(directory)
         locale.setlocale(locale.LC_ALL, language)
@@ -78,16 +81,16 @@ def described(error: BaseException) -> str:
     """Describes an exception of user code in one line: type, message, and the file and line if they are not ours."""
     name = type(error).__name__
     try:
-        said = " ".join(str(error).split())[:300]
+        message = " ".join(str(error).split())[:300]
     except Exception as another:  # `str` of an exception class of user code may fail
-        said = f"its message cannot be read: {type(another).__name__}"
+        message = f"its message cannot be read: {type(another).__name__}"
     if isinstance(error, SystemExit):
-        said = f"the code {error.code!r}"
+        message = f"the code {error.code!r}"
     frames = [frame for frame in reversed(traceback.extract_tb(error.__traceback__))
               if not frame.filename.startswith((_OURS, contextlib.__file__, "<"))]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     where = f" ({os.path.basename(own[0].filename)}, line {own[0].lineno})" if own else ""
-    return f"{name}: {said}{where}" if said else f"{name}{where}"
+    return f"{name}: {message}{where}" if message else f"{name}{where}"
 
 
 class EnvironmentFailed(Exception):
@@ -109,29 +112,31 @@ def reraising(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[
         raise kind(f"{what}: {described(error)}") from error
 
 
-class LossyStream(io.RawIOBase):
-    """A stream that writes to a descriptor. Data that cannot be written, as on a full disk, is dropped silently."""
+class _LossyFile(io.FileIO):
+    """A file that drops what cannot be written, as on a full disk."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
 
-    def fileno(self) -> int:
-        """Returns the descriptor."""
-        return self._descriptor
 
-    def writable(self) -> bool:
-        """Returns True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Writes `data`. Returns its full length, even if the write failed."""
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, data)
-        return len(data)
+def lossy_stream(descriptor: int, encoding: str = "utf-8") -> TextIO:
+    """Opens a descriptor as a stream of text whose writes never fail."""
+    return io.TextIOWrapper(io.BufferedWriter(_LossyFile(descriptor, "wb", closefd=False)), encoding, ESCAPED,
+                            line_buffering=True)
 
 
 def drop_unwritable_output() -> None:
     """Replaces `sys.stdout` and `sys.stderr` by streams that never fail. A full disk must not end code that prints."""
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(LossyStream(descriptor)), "utf-8", ESCAPED,
-                                            line_buffering=True))
+    sys.stdout = lossy_stream(1)
+    sys.stderr = lossy_stream(2)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process at once, even if threads of users' code still run."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # users' code may have closed or replaced it
+            stream.flush()
+    os._exit(code)

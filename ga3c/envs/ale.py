@@ -1,7 +1,4 @@
-"""ale-py's emulators: loaded, preloaded for forked processes, and several that play together.
-
-This module, `atari`, `atari_games`, and `consoles` and `vector_env` of `emulator` are the only ones that import ale_py.
-"""
+"""ale-py's emulators: loaded, preloaded for forked processes, and several that play together."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ from ga3c.settings.schema import EnvSettings
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
-_NOOP, _FIRE = ale_py.Action.NOOP.value, ale_py.Action.FIRE.value
+_NOOP = ale_py.Action.NOOP.value
+_FIRE = ale_py.Action.FIRE.value
 _preloaded: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 
 
@@ -36,8 +34,8 @@ def preload_emulators(rom: str, n: int) -> None:
 def emulators(rom: str, n: int) -> list[ale_py.ALEInterface]:
     """Returns `n` emulators, preloaded ones first, each only once. Raises ConfigError if there is no ROM."""
     preloaded = _preloaded.get(rom, [])
-    ready, _preloaded[rom] = preloaded[:n], preloaded[n:]
-    return ready + [_load(rom) for _ in range(n - len(ready))]
+    _preloaded[rom] = preloaded[n:]
+    return preloaded[:n] + [_load(rom) for _ in range(n - len(preloaded))]
 
 
 def _load(rom: str) -> ale_py.ALEInterface:
@@ -105,13 +103,14 @@ class AleConsoles:
     """ale-py's `emulators` of one game as `atari.Consoles`. They play one after the other in the caller's thread."""
 
     def __init__(self, emulators: list[ale_py.ALEInterface], fires: bool) -> None:
-        self._emulators, self._fires = emulators, fires
+        self._emulators = emulators
+        self._fires = fires
         self._new = emulators[0].cloneState(include_rng=True)
         height, width = emulators[0].getScreenDims()
         self._last_but_one = np.zeros((height, width), np.uint8)
         self._resizer = FrameResizer(height, width)
-        n = len(emulators)
-        self._at_once = [range(first, min(n, first + RESIZED_AT_ONCE)) for first in range(0, n, RESIZED_AT_ONCE)]
+        numbers = range(len(emulators))
+        self._at_once = [numbers[first:first + RESIZED_AT_ONCE] for first in numbers[::RESIZED_AT_ONCE]]
         self.recorded: list[NDArray[np.uint8]] = []
 
     @property
@@ -148,7 +147,8 @@ class AleConsoles:
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
              record: bool = False) -> NDArray[np.int32]:
         self.recorded = []
-        rewards, played = [], [row[:n] for row, n in zip(actions.tolist(), frames.tolist(), strict=True)]
+        rewards = []
+        played = [row[:n] for row, n in zip(actions.tolist(), frames.tolist(), strict=True)]
         for numbers in self._at_once:
             for number in numbers:
                 act = self._act_and_record if record and number == 0 else self._emulators[number].act
@@ -161,7 +161,8 @@ class AleConsoles:
 
         Writes the brighter of the last two frames, pixel by pixel, to the environment's screen of the resizer.
         """
-        emulator, last = self._emulators[number], self._resizer.screens[number % RESIZED_AT_ONCE]
+        emulator = self._emulators[number]
+        last = self._resizer.screens[number % RESIZED_AT_ONCE]
         reward = 0
         if len(actions) > 1:
             reward = sum(map(act, actions[:-1]))
@@ -173,7 +174,6 @@ class AleConsoles:
         return int(reward)
 
     def _act_and_record(self, action: int) -> int:
-        """Plays one frame of the first emulator, records it and returns its reward."""
         emulator = self._emulators[0]
         if emulator.game_over():
             return 0
@@ -182,9 +182,9 @@ class AleConsoles:
         return reward
 
     def state(self) -> State:
-        emulators = [_serialized(emulator) for emulator in self._emulators]
-        return {"emulators": np.frombuffer(b"".join(emulators), np.uint8),
-                "emulator_bytes": np.array([len(each) for each in emulators], np.int64)}
+        states = [_serialized(emulator) for emulator in self._emulators]
+        return {"emulators": np.frombuffer(b"".join(states), np.uint8),
+                "emulator_bytes": np.array([len(state) for state in states], np.int64)}
 
     def restore(self, state: State) -> None:
         ends = np.cumsum(state["emulator_bytes"])

@@ -56,7 +56,7 @@ class Consoles(Protocol):
         """
 
     def state(self) -> State:
-        """Returns the state of the consoles."""
+        """Returns all that the consoles' next frames depend on."""
 
     def restore(self, state: State) -> None:
         """Continues from `state`. Raises ValueError if `state` is of other consoles or damaged."""
@@ -119,8 +119,11 @@ class AtariEnvironment:
 
     def __init__(self, settings: EnvSettings, game: AtariGame, n_envs: int) -> None:
         self._least_frames, self._most_frames = game.frame_skip
-        self._noop_max, self._sticky, self._life_loss = settings.noop_max, game.sticky_actions, settings.life_loss
-        self._max_frames, self._rom = settings.max_episode_frames, game.rom
+        self._noop_max = settings.noop_max
+        self._sticky = game.sticky_actions
+        self._life_loss = settings.life_loss
+        self._max_frames = settings.max_episode_frames
+        self._rom = game.rom
         own = is_own(settings, game)
         loaded = emulators(self._rom, 1 if own else n_envs)
         choose(loaded, settings, game.name)
@@ -141,7 +144,8 @@ class AtariEnvironment:
         self._parts = [list(stack) for stack in self._stacks]
         self._none = np.zeros(n_envs, np.bool_)
         self._none.flags.writeable = False  # many transitions share it
-        self._frames, self._lives = np.zeros(n_envs, np.int64), np.zeros(n_envs, np.int32)
+        self._frames = np.zeros(n_envs, np.int64)
+        self._lives = np.zeros(n_envs, np.int32)
         self._held = np.zeros(n_envs, np.uint8)
         self._rng = np.random.default_rng()
         self._age = 0  # agent steps since the reset
@@ -154,21 +158,21 @@ class AtariEnvironment:
         return int(self._consoles.lives[0])
 
     def reset(self, seed: int) -> None:
-        self._rng, self._age = np.random.default_rng(seed), 0
-        n_envs, earlier = len(self._stacks), float(self._rng.random())
+        self._rng = np.random.default_rng(seed)
+        self._age = 0
+        n_envs = len(self._stacks)
+        earlier = float(self._rng.random())
         self._cuts = {1 + int(self._SPREAD * (number - earlier) / n_envs): number for number in range(1, n_envs)}
         self._consoles.renew()
         for number in range(n_envs):
-            self._begin(number)
+            self.restart(number)
 
     def restart(self, number: int) -> None:
-        self._begin(number)
-
-    def _begin(self, number: int) -> None:
         self._stacks[number] = 0
         no_ops = int(self._rng.integers(self._noop_max + 1))
         self._held[number] = self._consoles.begin(number, no_ops, self._stacks[number, self._newest])
-        self._frames[number], self._lives[number] = 0, self._consoles.lives[number]
+        self._frames[number] = 0
+        self._lives[number] = self._consoles.lives[number]
         if self.recording is not None and number == 0:
             self.recording.append(self._consoles.last_frame)
 
@@ -194,9 +198,11 @@ class AtariEnvironment:
             self._actions_of_frames(action, frames), frames, self._stacks, self._newest, self.recording is not None)
         if self.recording is not None:
             self.recording += self._consoles.recorded
-        over, lost = self._consoles.over, self._none
+        over = self._consoles.over
+        lost = self._none
         if self._life_loss:  # with the last life the game is over, in some games a little later
-            before, self._lives = self._lives, self._consoles.lives.copy()
+            before = self._lives
+            self._lives = self._consoles.lives.copy()
             lost = (self._lives < before) & (self._lives > 0) & ~over
         timed_out = self._frames >= self._max_frames
         if cut is None and not (over | lost | timed_out).any():
@@ -232,7 +238,7 @@ class AtariEnvironment:
             truncated[cut] = True
         final = self.observation if truncated.any() else None
         for number in np.flatnonzero(score_ended | truncated).tolist():
-            self._begin(number)
+            self.restart(number)
         return Transition(reward, terminated, truncated, score_ended, final)
 
     def state(self) -> State:
@@ -255,10 +261,14 @@ class AtariEnvironment:
             raise ValueError(f"an episode is longer than max_episode_frames {self._max_frames}")
         rng = unpacked(state["generator"])
         self._consoles.restore({name: state[name] for name in self._consoles.state()})
-        self._stacks[:], self._newest = state["stacks"], self._STACK - 1
-        self._frames, self._lives = state["frames"].copy(), state["lives"].astype(np.int32)
+        self._stacks[:] = state["stacks"]
+        self._newest = self._STACK - 1
+        self._frames = state["frames"].copy()
+        self._lives = state["lives"].astype(np.int32)
         self._held = state["held_actions"].astype(np.uint8)
-        self._rng, self._age, self._cuts = rng, int(state["age"]), dict(state["cuts"].tolist())
+        self._rng = rng
+        self._age = int(state["age"])
+        self._cuts = dict(state["cuts"].tolist())
 
     def close(self) -> None:
         self._consoles.close()

@@ -115,6 +115,6 @@ def check_same_layout(state: Mapping[str, NDArray], own: State, any_length: Coll
         raise ValueError(f"its arrays are {sorted(state)} instead of {sorted(own)}")
     for name, array in own.items():
         first = 1 if name in any_length else 0
-        given, needed = state[name], (array.dtype, array.ndim, array.shape[first:])
-        if (given.dtype, given.ndim, given.shape[first:]) != needed:
-            raise ValueError(f"{name} is {given.dtype} {given.shape} instead of {array.dtype} {array.shape}")
+        saved = state[name]
+        if (saved.dtype, saved.ndim, saved.shape[first:]) != (array.dtype, array.ndim, array.shape[first:]):
+            raise ValueError(f"{name} is {saved.dtype} {saved.shape} instead of {array.dtype} {array.shape}")

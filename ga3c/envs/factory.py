@@ -42,15 +42,15 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     wrappers = [_wrapper(name) for name in settings.env.wrappers]
     make = maker(game, render_mode)
     with reraising(f"game: {game!r} cannot be made", ConfigError):
-        made = list[gymnasium.Env]()
+        envs = list[gymnasium.Env]()
         try:
             for _ in range(n_envs):
-                made.append(functools.reduce(lambda env, wrap: wrap(env), wrappers, make()))
+                envs.append(functools.reduce(lambda env, wrap: wrap(env), wrappers, make()))
                 alive()
-            return GymnasiumEnvironment(made, game, alive)
+            return GymnasiumEnvironment(envs, game, alive)
         except BaseException:
             with contextlib.suppress(BaseException):  # the first error is more useful
-                close_all(made)
+                close_all(envs)
             raise
 
 
@@ -60,9 +60,10 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
     Raises ConfigError if the game is unknown. For a name like module:Id the returned function raises it.
     """
     if game.startswith("toy:"):
-        if game.removeprefix("toy:") not in toys.TOYS:
+        toy = toys.TOYS.get(game.removeprefix("toy:"))
+        if toy is None:
             raise _unknown(game)
-        return toys.TOYS[game.removeprefix("toy:")]
+        return toy
     if ":" in game:
         _look_in_working_directory()
     elif not _registered(game):
@@ -95,10 +96,10 @@ def import_callable(name: str, setting: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     _look_in_working_directory()
     with reraising(f"{setting}: {name!r} cannot be imported", ConfigError):
-        found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
-    if not callable(found):
-        raise ConfigError(f"{setting}: {name!r} must be a class or function, but is {found!r}")
-    return found
+        value: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
+    if not callable(value):
+        raise ConfigError(f"{setting}: {name!r} must be a class or function, but is {value!r}")
+    return value
 
 
 def _look_in_working_directory() -> None:
@@ -128,18 +129,20 @@ def _registered(game: str) -> bool:
 
     Atari ids without version do not count, because Gymnasium would make the newest version of them.
     """
-    return game in gymnasium.registry or any(
-        identifier.rpartition("-v")[0] == game and not str(spec.entry_point).startswith("ale_py")
-        for identifier, spec in gymnasium.registry.items())
+    return game in gymnasium.registry or game in {identifier.rpartition("-v")[0] for identifier in _not_of_ale_py()}
+
+
+def _not_of_ale_py() -> list[str]:
+    """Returns Gymnasium's ids without those that ale-py registers."""
+    return [identifier for identifier, spec in gymnasium.registry.items()
+            if not str(spec.entry_point).startswith("ale_py")]
 
 
 def _unknown(game: str) -> ConfigError:
     """Returns the error for an unknown game. Its message names the most similar games."""
-    names = {plain_name(name): name for name in
-             [*atari_names()]
-             + [identifier for identifier in gymnasium.registry if "/" not in identifier
-                and not str(gymnasium.registry[identifier].entry_point).startswith("ale_py")]
-             + [f"toy:{name}" for name in toys.TOYS]}
+    known = [*atari_names(), *(identifier for identifier in _not_of_ale_py() if "/" not in identifier),
+             *(f"toy:{name}" for name in toys.TOYS)]
+    names = {plain_name(name): name for name in known}
     near = difflib.get_close_matches(plain_name(game), names, n=3, cutoff=0.5)
     hint = ", ".join(names[name] for name in near) if near else "an Atari game, a Gymnasium id, module:Id or toy:catch"
     return ConfigError(f"game: no game is called {game!r}; nearest: {hint}")

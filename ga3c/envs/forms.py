@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -33,14 +33,14 @@ class Form(NamedTuple):
 
     def take(self, observation: Any, into: NDArray) -> None:
         """Copies one observation into `into`, an array of `shape`. Raises WrongForm for a wrong shape or dtype."""
-        seen = np.asarray(observation)
-        if seen.shape != self.given:
-            raise WrongForm(f"an observation is {seen.dtype} {seen.shape}; its space says {self.given}")
+        array = np.asarray(observation)
+        if array.shape != self.given:
+            raise WrongForm(f"an observation is {array.dtype} {array.shape}; its space says {self.given}")
         try:
-            np.copyto(into, self.arrange(seen) if self.arrange else seen,
+            np.copyto(into, self.arrange(array) if self.arrange else array,
                       casting="safe" if self.dtype == np.uint8 else "same_kind")
         except TypeError:
-            raise WrongForm(f"an observation is {seen.dtype} {seen.shape}; it is to be {self.dtype}") from None
+            raise WrongForm(f"an observation is {array.dtype} {array.shape}; it is to be {self.dtype}") from None
 
 
 def form_of(name: str, space: gymnasium.Space) -> Form:
@@ -49,69 +49,71 @@ def form_of(name: str, space: gymnasium.Space) -> Form:
                         "height x width x channels, also channels first, grey, or a stack of such frames")
     if not isinstance(space, gymnasium.spaces.Box):
         raise wrong
-    shape, is_bytes = space.shape, space.dtype == np.uint8
+    shape = space.shape
+    is_bytes = space.dtype == np.uint8
     if len(shape) == 1 and shape[0]:
         return Form(shape, shape, np.dtype(np.uint8 if is_bytes else np.float32))
     if not is_bytes or 0 in shape or not 2 <= len(shape) <= 4:
         raise wrong
     dtype = np.dtype(np.uint8)
     if len(shape) == 2:
-        return Form(shape, (*shape, 1), dtype, lambda seen: seen[..., None])
-    if len(shape) == 3 and not _channels_first(shape):
+        return Form(shape, (*shape, 1), dtype, lambda image: image[..., None])
+    frames, *image_shape = shape if len(shape) == 4 else (1, *shape)
+    first = _channels_first(image_shape)
+    if len(shape) == 3 and not first:
         return Form(shape, shape, dtype)
-    ours: tuple[int, ...]
-    if len(shape) == 3:
-        ours = (*shape[1:], shape[0])
-        return Form(shape, ours, dtype, lambda seen: seen.transpose(1, 2, 0),
-                    f"{name}: images of {shape} have their channels first; they are converted to {ours}")
-    frames, rest = shape[0], shape[1:]
-    if _channels_first(rest):
-        ours = (*rest[1:], frames * rest[0])
-        return Form(shape, ours, dtype, lambda seen: seen.reshape(frames * rest[0], *rest[1:]).transpose(1, 2, 0),
-                    f"{name}: stacks of images of {shape} have their channels first; they are converted to {ours}")
-    ours = (*rest[:2], frames * rest[2])
-    return Form(shape, ours, dtype, lambda seen: seen.transpose(1, 2, 0, 3).reshape(ours),
-                f"{name}: stacks of images of {shape} are converted to images of {ours}")
+    height, width, channels = (*image_shape[1:], image_shape[0]) if first else image_shape
+    converted = (height, width, frames * channels)
+
+    def arrange(observation: NDArray) -> NDArray:
+        if first:
+            return observation.reshape(-1, height, width).transpose(1, 2, 0)
+        return observation.transpose(1, 2, 0, 3).reshape(converted)
+
+    images = "images" if len(shape) == 3 else "stacks of images"
+    note = (f"{name}: {images} of {shape} have their channels first; they are converted to {converted}" if first else
+            f"{name}: {images} of {shape} are converted to images of {converted}")
+    return Form(shape, converted, dtype, arrange, note)
 
 
-def _channels_first(shape: tuple[int, ...]) -> bool:
+def _channels_first(shape: Sequence[int]) -> bool:
     """Returns whether the first of three axes is the channels: it is at most `_CHANNELS` and the shortest."""
     return shape[0] <= _CHANNELS and shape[0] < min(shape[1:])
 
 
-def number(what: str, given: Any) -> float:
+def number(what: str, value: Any) -> float:
     """Returns a reward as a float. Accepts any number, or an array of one; else raises WrongForm."""
-    if type(given) is float:
-        return given
+    if type(value) is float:
+        return value
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
         if array.size == 1 and array.dtype.kind in "biuf":
             return float(array.reshape(-1)[0])
     except (TypeError, ValueError):
         pass  # no array can be made of it; reported below
-    raise WrongForm(f"{what} is {_shown(given)}; it is to be one number")
+    raise WrongForm(f"{what} is {_shown(value)}; it is to be one number")
 
 
-def flag(what: str, given: Any) -> bool:
+def flag(what: str, value: Any) -> bool:
     """Returns an end of an episode as a bool. Accepts a bool, a number, or an array of one; else raises WrongForm."""
-    if given is True or given is False:
-        return given
-    if isinstance(given, np.bool_ | int | float | np.number | np.ndarray) and np.size(given) == 1:
-        return bool(np.asarray(given).reshape(-1)[0])
-    raise WrongForm(f"{what} is {_shown(given)}; it is to be True or False")
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_ | int | float | np.number | np.ndarray) and np.size(value) == 1:
+        return bool(np.asarray(value).reshape(-1)[0])
+    raise WrongForm(f"{what} is {_shown(value)}; it is to be True or False")
 
 
-def parts(of: str, given: Any, wanted: tuple[str, ...]) -> tuple[Any, ...]:
-    """Returns `given`, the result of `reset` or `step`. Raises WrongForm unless it is a tuple as long as `wanted`."""
-    if isinstance(given, tuple) and len(given) == len(wanted):
-        return given
-    count = f"{len(given)} values" if isinstance(given, tuple) else _shown(given)
+def parts(of: str, value: Any, wanted: tuple[str, ...]) -> tuple[Any, ...]:
+    """Returns `value`, the result of `reset` or `step`. Raises WrongForm unless it is a tuple as long as `wanted`."""
+    if isinstance(value, tuple) and len(value) == len(wanted):
+        return value
+    count = f"{len(value)} values" if isinstance(value, tuple) else _shown(value)
     raise WrongForm(f"{of} returned {count}; Gymnasium wants {len(wanted)}: {', '.join(wanted)}")
 
 
-def _shown(given: Any) -> str:
+def _shown(value: Any) -> str:
     try:
-        text = " ".join(repr(given).split())
+        text = " ".join(repr(value).split())
     except Exception:  # its own code, which may raise anything
         text = "?"
-    return f"{text[:60]} ({type(given).__name__})"
+    return f"{text[:60]} ({type(value).__name__})"

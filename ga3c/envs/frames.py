@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 FRAME_SIZE = (84, 84)
 RESIZED_AT_ONCE = 4  # `resize` takes no more channels
 # Each five of 210 rows become two. So bands begin and end where rows of the frame do. The last two overlap.
-_BAND_ROWS, _BANDS_AT = 55, (0, 55, 110, 155)
+_BAND_ROWS = 55
+_BANDS_AT = (0, 55, 110, 155)
 
 
 class _FourResizer:
     """A resizer of four images of one size at once."""
 
     def __init__(self, size: tuple[int, int], resized: tuple[int, int]) -> None:
-        self._bytes, self._wide = (np.zeros((*size, RESIZED_AT_ONCE), kind) for kind in (np.uint8, np.uint16))
-        self._resized, self._resized_wide = (
-            np.zeros((*resized, RESIZED_AT_ONCE), kind) for kind in (np.uint8, np.uint16))
+        self._bytes = np.zeros((*size, RESIZED_AT_ONCE), np.uint8)
+        self._wide = self._bytes.astype(np.uint16)
+        self._resized = np.zeros((*resized, RESIZED_AT_ONCE), np.uint8)
+        self._resized_wide = self._resized.astype(np.uint16)
 
     def __call__(self, images: Sequence[NDArray[np.uint8]], into: Sequence[NDArray[np.uint8]]) -> None:
         """Resizes four images into four contiguous arrays."""

@@ -11,14 +11,14 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit, vector
 from numpy.typing import NDArray
 
-from ga3c.envs.base import EnvSpec, SavesState, State, Transition, check_same_layout
+from ga3c.envs.base import Environment, EnvSpec, SavesState, State, Transition, check_same_layout
 from ga3c.envs.forms import flag, form_of, number, parts
 from ga3c.settings.messages import ConfigError, flag as option
 
@@ -32,10 +32,6 @@ _NORMALIZING = {gymnasium.wrappers.NormalizeObservation: "normalize_observations
 """The setting that takes the place of a wrapper of Gymnasium."""
 
 
-class _Closes(Protocol):
-    def close(self) -> None: ...
-
-
 class GymnasiumEnvironment:
     """E Gymnasium environments of one kind. Vector observations become float32 unless they are bytes.
 
@@ -47,7 +43,8 @@ class GymnasiumEnvironment:
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
-        self.envs, self._alive = list(envs), alive
+        self.envs = list(envs)
+        self._alive = alive
         taken = set[int]()
         for env in self.envs:
             refuse_normalizing(name, map(type, _within(env)))
@@ -58,7 +55,8 @@ class GymnasiumEnvironment:
             raise ConfigError(f"{name}: actions are {first.action_space}; supported: Discrete")
         self._form = form_of(name, first.observation_space)
         self.note = self._form.note
-        self._first_action, self._action = int(first.action_space.start), first.action_space.dtype.type
+        self._first_action = int(first.action_space.start)
+        self._action = first.action_space.dtype.type
         for env in self.envs[1:]:
             for kind, space, wanted in (("actions", env.action_space, first.action_space),
                                         ("observations", env.observation_space, first.observation_space)):
@@ -85,14 +83,17 @@ class GymnasiumEnvironment:
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         n = len(self.envs)
-        reward, score = np.empty(n, np.float32), np.empty(n, np.float32) if self._inner else None
-        terminated, truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        reward = np.empty(n, np.float32)
+        score = np.empty(n, np.float32) if self._inner else None
+        terminated = np.zeros(n, np.bool_)
+        truncated = np.zeros(n, np.bool_)
         final = None
         for index, (env, chosen) in enumerate(zip(self.envs, action + self._first_action, strict=True)):
-            observation, given, ends, cut, _ = parts("step", env.step(self._action(chosen)), _STEP)
-            reward[index] = gained = number("reward", given)
+            observation, outer, ends, cut, _ = parts("step", env.step(self._action(chosen)), _STEP)
+            outer = number("reward", outer)
+            reward[index] = outer
             if score is not None:
-                score[index] = self._inner[index].take(gained)
+                score[index] = self._inner[index].take(outer)
             self._form.take(observation, self.observation[index])
             if flag("terminated", ends):
                 terminated[index] = True
@@ -115,23 +116,23 @@ class GymnasiumEnvironment:
         saving = self._saving()
         if not saving:
             return None
-        saved = [each.save_state() for each in saving]
+        states = [env.save_state() for env in saving]
         return {"observation": self.observation.copy(),
-                **{f"environments.{name}": np.stack([each[name] for each in saved]) for name in saved[0]}}
+                **{f"environments.{name}": np.stack([state[name] for state in states]) for name in states[0]}}
 
     def restore(self, state: State) -> None:
         own = self.state()
         if own is None:
             raise ValueError(f"{self.spec.name} cannot be restored")
         check_same_layout(state, own)
-        for number_, each in enumerate(self._saving()):
-            each.restore_state({name.removeprefix("environments."): array[number_]
-                                for name, array in state.items() if name.startswith("environments.")})
+        for index, env in enumerate(self._saving()):
+            env.restore_state({name.removeprefix("environments."): array[index]
+                               for name, array in state.items() if name.startswith("environments.")})
         self.observation[:] = state["observation"]
 
     def _saving(self) -> list[SavesState]:
         """Returns the environments if all of them save their state, else an empty list."""
-        saving: list[SavesState] = [each for each in self.envs if isinstance(each, SavesState)]
+        saving: list[SavesState] = [env for env in self.envs if isinstance(env, SavesState)]
         return saving if len(saving) == len(self.envs) else []
 
     def close(self) -> None:
@@ -150,12 +151,12 @@ class GymnasiumEnvironment:
         return self.envs[0].metadata
 
 
-def close_all(environments: Iterable[_Closes]) -> None:
+def close_all(environments: Iterable[Environment | gymnasium.Env]) -> None:
     """Closes each environment, even if another one fails. Then raises the first exception."""
     failed: BaseException | None = None
-    for each in environments:
+    for environment in environments:
         try:
-            each.close()
+            environment.close()
         except BaseException as error:  # noqa: B036  # of users
             failed = failed or error
     if failed is not None:
@@ -164,10 +165,10 @@ def close_all(environments: Iterable[_Closes]) -> None:
 
 def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     """Returns the environment and all environments within it, outermost first."""
-    found = [env]
-    while isinstance(found[-1], gymnasium.Wrapper):
-        found.append(found[-1].env)
-    return found
+    envs = [env]
+    while isinstance(envs[-1], gymnasium.Wrapper):
+        envs.append(envs[-1].env)
+    return envs
 
 
 def refuse_normalizing(name: str, kinds: Iterable[type]) -> None:
@@ -184,7 +185,8 @@ def refuse_normalizing(name: str, kinds: Iterable[type]) -> None:
 
 def _within(env: gymnasium.Env) -> Iterator[gymnasium.Env | gymnasium.vector.VectorEnv]:
     """Yields the environment and all that it holds, as wrappers and vectors of environments do."""
-    seen, waiting = set[int](), list[Any]([env])
+    seen = set[int]()
+    waiting: list[Any] = [env]
     while waiting:
         holder = waiting.pop()
         if isinstance(holder, list | tuple):
@@ -240,7 +242,9 @@ class InnerRewards:
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
-        self._env, self._sum, self._depth = env, 0.0, 0
+        self._env = env
+        self._sum = 0.0
+        self._depth = 0
         self._stepped = False  # whether a step was ever recorded; none is if it plays in another process
         self._inner: gymnasium.Env | None = None
         self._own: Any = None  # `step` among the innermost one's instance attributes, if it is there
@@ -255,7 +259,9 @@ class InnerRewards:
         if inner is not self._inner:
             with contextlib.suppress(AttributeError):  # a class with slots
                 self._leave()
-                self._inner, self._stepped, self._own = inner, False, vars(inner).get("step")
+                self._inner = inner
+                self._stepped = False
+                self._own = vars(inner).get("step")
                 inner.step = functools.partial(self._listen, inner.step)  # type: ignore[method-assign]
         self._sum = 0.0
 
@@ -266,10 +272,10 @@ class InnerRewards:
         elif self._inner is not None:
             del self._inner.step
 
-    def _listen(self, step: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _listen(self, step: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self._depth += 1  # `step` may call itself
         try:
-            returned = step(*given, **named)
+            returned = step(*arguments, **named)
         finally:
             self._depth -= 1
         if not self._depth:
@@ -285,5 +291,6 @@ class InnerRewards:
 
         Returns `outer`, the outermost wrapper's reward, if no step was recorded or the sum is not finite.
         """
-        total, self._sum = self._sum, 0.0
+        total = self._sum
+        self._sum = 0.0
         return total if self._stepped and math.isfinite(total) else outer

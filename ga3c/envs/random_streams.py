@@ -61,16 +61,18 @@ class GlobalStreams:
     """
 
     def __init__(self, seed: int) -> None:
-        self._ours: tuple[Any, Any] = random.getstate(), np.random.get_state()
+        self._states: tuple[Any, Any] = random.getstate(), np.random.get_state()  # while in a block: the process's own
         with self:
             seed_global_streams(seed)
 
     def __enter__(self) -> None:
-        self._others = random.getstate(), np.random.get_state()
-        random.setstate(self._ours[0])
-        np.random.set_state(self._ours[1])
+        self._swap()
 
     def __exit__(self, *exception: object) -> None:
-        self._ours = random.getstate(), np.random.get_state()
-        random.setstate(self._others[0])
-        np.random.set_state(self._others[1])
+        self._swap()
+
+    def _swap(self) -> None:
+        states = random.getstate(), np.random.get_state()
+        random.setstate(self._states[0])
+        np.random.set_state(self._states[1])
+        self._states = states

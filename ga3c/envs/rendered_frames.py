@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_FPS, _MOST_FPS = 10.0, 1000.0
+_FPS = 10.0
+_MOST_FPS = 1000.0
 _ROW = 16  # numbers of a vector in one row of squares
 
 
@@ -100,7 +101,7 @@ def _rgb(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def frames_per_second(metadata: object) -> float:
     """Returns the frames a second at which an environment is shown, by its metadata; 10 if that has no valid rate."""
-    said: Any = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
-    if isinstance(said, int | float | np.number) and math.isfinite(said) and 0.0 < said:
-        return min(float(said), _MOST_FPS)
+    rate: Any = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
+    if isinstance(rate, int | float | np.number) and math.isfinite(rate) and 0.0 < rate:
+        return min(float(rate), _MOST_FPS)
     return _FPS

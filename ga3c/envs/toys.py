@@ -20,17 +20,16 @@ Step = tuple[NDArray, float, bool, bool, dict[str, Any]]
 
 
 class Toy(gymnasium.Env):
-    """A toy environment whose state is its `position`, a few integers, and its random generator."""
+    """A toy environment whose state is its `position`, a few integers, and its random generator: `SavesState`."""
 
     position: tuple[int, ...]
 
     def save_state(self) -> State:
-        """Returns everything that its next steps depend on."""
         return {"position": np.array(self.position, np.int64), "generator": packed(self.np_random)}
 
     def restore_state(self, state: State) -> None:
-        """Continues from a state that `save_state` returned. Raises ValueError if its generator is invalid."""
-        self.position, self.np_random = tuple(state["position"].tolist()), unpacked(state["generator"])
+        self.np_random = unpacked(state["generator"])
+        self.position = tuple(state["position"].tolist())
 
 
 class Catch(Toy):
@@ -40,7 +39,8 @@ class Catch(Toy):
     """
 
     BEST_RETURN: ClassVar[float] = 1.0
-    ROWS, COLUMNS = 10, 5
+    ROWS = 10
+    COLUMNS = 5
 
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.ROWS * self.COLUMNS,), np.float32)
@@ -61,7 +61,8 @@ class Catch(Toy):
 
     def step(self, action: int) -> Step:
         ball_row, ball_column, paddle = self.position
-        ball_row, paddle = ball_row + 1, min(max(paddle + int(action) - 1, 0), self.COLUMNS - 1)
+        ball_row += 1
+        paddle = min(max(paddle + int(action) - 1, 0), self.COLUMNS - 1)
         self.position = ball_row, ball_column, paddle
         over = ball_row == self.ROWS - 1
         reward = (1.0 if paddle == ball_column else -1.0) if over else 0.0
@@ -94,7 +95,8 @@ class LastStepReward(_Symbols):
     """
 
     BEST_RETURN: ClassVar[float] = 1.0
-    LENGTH, SYMBOLS = 7, 3
+    LENGTH = 7
+    SYMBOLS = 3
 
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.LENGTH + self.SYMBOLS,), np.float32)
@@ -119,7 +121,8 @@ class Identity(_Symbols):
     """Each step shows one of four symbols and pays 1/16 for naming it. Needs no memory. Truncated after 16 steps."""
 
     BEST_RETURN: ClassVar[float] = 1.0
-    SYMBOLS, LENGTH = 4, 16
+    LENGTH = 16
+    SYMBOLS = 4
 
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.SYMBOLS,), np.float32)

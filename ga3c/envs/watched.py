@@ -33,8 +33,9 @@ class Watched:
 
     def __init__(self, settings: Settings) -> None:
         settings = settings.changed(life_loss=False)
-        self._game, self._user_code = repr(settings.env.game), runs_user_code(settings)
-        with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
+        self._game = repr(settings.env.game)
+        self._user_code = runs_user_code(settings)
+        with contained():
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
             except ConfigError:  # the game takes no `render_mode`, so it renders nothing
@@ -42,7 +43,8 @@ class Watched:
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
         self._last: list[NDArray[np.uint8]] = []  # the last frame of an episode that ended in this step
-        self._rendered, self._renders = RenderedFrames(), True
+        self._rendered = RenderedFrames()
+        self._renders = True
         self._streams: AbstractContextManager[None] = contextlib.nullcontext()
         if isinstance(self.environment, AtariEnvironment):
             self.fps = 60.0
@@ -55,7 +57,6 @@ class Watched:
 
     @property
     def spec(self) -> EnvSpec:
-        """The spec of the environment."""
         return self.environment.spec
 
     @property
@@ -80,7 +81,8 @@ class Watched:
         those left when the episode ended.
         """
         self._record()
-        self._last, lives = [], self.lives
+        self._last = []
+        lives = self.lives
         with reraising(f"{self._game} failed while it played"), self._streams:
             transition = self.environment.step(action)
         self._update_watched()
@@ -96,7 +98,8 @@ class Watched:
 
     def _record(self) -> None:
         if isinstance(self.environment, AtariEnvironment):
-            self.environment.recording = self.frames = []
+            self.frames = []
+            self.environment.recording = self.frames
 
     def _update_watched(self) -> None:
         """Updates `lives` of an Atari game, or `frames` of another game."""

@@ -84,7 +84,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
     if config is not None and (settings or resume is not None):
         raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")
     with tempfile.TemporaryDirectory() as aside:
-        made = None
+        new = None  # the directory of a new run
         if resume is not None:
             require(settings)  # the rest depends on the run's own settings
             arguments = ["--resume", os.fspath(resume), *_flags(settings)]
@@ -92,8 +92,8 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
             directory = place[0] if place else Path(resume)  # the command rejects it
         else:
             config = config or configured(**settings)
-            directory = made = (Path(config.run.run_dir) if config.run.run_dir else
-                                new_directory(config.env.game, config.run.seed))
+            new = Path(config.run.run_dir) if config.run.run_dir else new_directory(config.env.game, config.run.seed)
+            directory = new
         try:
             if config is not None:
                 file = Path(aside) / "config.yaml"
@@ -101,13 +101,13 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
                 arguments = ["--config", str(file)]
             _run(arguments, (lambda line: None) if quiet else _print)
         except BaseException:
-            if made is not None:
+            if new is not None:
                 with contextlib.suppress(OSError):  # not ours if it is not empty
-                    made.rmdir()
+                    new.rmdir()
             raise
-    if made is not None and not (made / "config.yaml").exists():
+    if new is not None and not (new / "config.yaml").exists():
         with contextlib.suppress(OSError):
-            made.rmdir()
+            new.rmdir()
         raise KeyboardInterrupt
     return RunRecord(directory)
 

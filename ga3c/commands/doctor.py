@@ -31,7 +31,8 @@ from ga3c.tuning.memory import cache_file, entries
 if TYPE_CHECKING:
     from ga3c.envs.base import Environment
 
-START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
+START_SECONDS = 20.0  # limit for the start of an agent
+MEASURED = 1.0        # seconds of a measurement
 
 
 def doctor(argv: Sequence[str]) -> int:
@@ -40,7 +41,6 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-doctor`."""
     made = Parser(
         "ga3c-doctor", "Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
         "examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
@@ -60,7 +60,7 @@ def _doctor(options: argparse.Namespace) -> int:
         ("Python", _python), ("TensorFlow", _tensorflow), ("cores", _cores),
         ("limits", lambda: preflight(settings, Path())), ("environments", lambda: _environments(settings)),
         ("transport", _transport), ("best settings", _remembered)]
-    findings = [finding for name, check in checks for finding in _found(name, check)]
+    findings = [finding for name, check in checks for finding in _examined(name, check)]
     if options.json:
         print(json.dumps([finding._asdict() for finding in findings]))
     else:
@@ -68,7 +68,7 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-def _found(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _examined(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     """Runs the check and returns its findings. If the system refuses a resource, that is the finding."""
     try:
         return check()
@@ -131,7 +131,8 @@ def _gpus(names: list[str]) -> Finding:
 
 
 def _cores() -> list[Finding]:
-    cores, usable = os.cpu_count() or 1, usable_cores()
+    cores = os.cpu_count() or 1
+    usable = usable_cores()
     return [Finding("cores", True, f"{cores}{f', of which {usable} may be used' * (usable < cores)}; "
                                    f"load {os.getloadavg()[0]:.1f}", "")]
 
@@ -143,13 +144,12 @@ def _environments(settings: Settings) -> list[Finding]:
     from ga3c.envs.atari_games import atari_id, atari_roms
     from ga3c.envs.check import check, examine
     from ga3c.envs.factory import runs_user_code
+    roms: list[Finding] = []
     if atari_id(settings.env.game):
         installed, known = atari_roms()
         if not 0 < known == installed:
             return [Finding("ROMs", False, f"{installed} of {known}", "pip install --force-reinstall ale-py")]
         roms = [Finding("ROMs", True, f"{known} Atari games", "")]
-    else:
-        roms = []
     spec = check(settings).spec
     if not runs_user_code(settings):
         environment, rate = _played(settings)
@@ -170,7 +170,9 @@ def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tup
     with reraising(f"game: {settings.env.game!r} fails while it is played", ConfigError):
         environment = make_environment(settings, settings.agents.envs_per_agent, alive=alive)
         environment.reset(0)
-        rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
+        rng = np.random.default_rng(0)
+        steps = 0
+        began = time.monotonic()
         while (seconds := time.monotonic() - began) < MEASURED:
             environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
             alive()
@@ -209,7 +211,8 @@ def _transport() -> list[Finding]:
     spec = probe(settings)
     store = Slots(spec, settings.algorithm.rollout_length, 1, settings.agents.slots_per_agent)
     channel = Channel(store, settings.agents.slots_per_agent)
-    count, model = PredictionCount(), _Uniform(spec.n_actions)
+    count = PredictionCount()
+    model = _Uniform(spec.n_actions)
 
     def collect() -> None:
         over = False
@@ -228,7 +231,8 @@ def _transport() -> list[Finding]:
     try:
         start(agent, port, settings.env, 1)
         model.asked.wait(START_SECONDS)
-        before, began = count.requests, time.monotonic()
+        before = count.requests
+        began = time.monotonic()
         agent.join(MEASURED)  # waits; the agent does not end
         rate = (count.requests - before) / (time.monotonic() - began)
     finally:

@@ -37,7 +37,8 @@ class _Terminated(KeyboardInterrupt):
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Runs the command with the arguments of this process, then ends the process with its exit code."""
-    atexit.register(_stop_timer)  # the function registered first runs last
+    # The function registered first runs last: it stops the timer, so that no signal arrives while the interpreter ends.
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     _open_streams()
     _raise_when_terminated()
     code: object
@@ -67,7 +68,6 @@ def _raise_when_terminated() -> None:
 
 
 def code_after(interrupt: KeyboardInterrupt) -> int:
-    """Returns the exit code after this exception of a signal."""
     return 128 + (interrupt.number if isinstance(interrupt, _Terminated) else signal.SIGINT)
 
 
@@ -113,11 +113,6 @@ def _start_timer(number: int) -> None:
         signal.signal(late, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *signalled: leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
-
-
-def _stop_timer() -> None:
-    """Stops the timer after all `atexit` functions, so that no signal arrives while the interpreter ends."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def guarded(program: str, work: Callable[[], int]) -> int:

@@ -28,7 +28,6 @@ PROGRESS_SECONDS = 30.0  # between two lines of progress without a terminal
 
 
 def evaluate(argv: Sequence[str]) -> int:
-    """Runs `ga3c-eval` with these arguments and returns its exit code."""
     return guarded("ga3c-eval", lambda: _evaluate(parser().parse_args(argv)))
 
 
@@ -127,7 +126,8 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
     """Yields the function to call after each turn. It moves a bar on a terminal; else it prints a line now and then."""
     from rich.console import Console
     from rich.progress import Progress
-    began = reported = time.monotonic()
+    began = time.monotonic()
+    reported = began
     before = 0
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
@@ -148,7 +148,6 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-eval`."""
     made = Parser(
         "ga3c-eval", "Play episodes with a trained policy and say what they score.",
         "examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"

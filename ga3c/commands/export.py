@@ -44,16 +44,14 @@ _OBSERVATIONS = 64  # played for the comparison
 
 
 class ExportDiffers(Exception):
-    """An exported model gives other outputs than its policy."""
+    """The error if an exported model gives other outputs than its policy."""
 
 
 def export(argv: Sequence[str]) -> int:
-    """Runs `ga3c-export` with these arguments and returns its exit code."""
     return guarded("ga3c-export", lambda: _export(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-export`."""
     made = Parser(
         "ga3c-export", "Write a trained policy as TensorFlow SavedModel and ONNX, with a model card.",
         "examples:\n  ga3c-export runs/Boxing-...                          into runs/Boxing-.../export\n"
@@ -136,15 +134,15 @@ def _played(policy: Policy) -> NDArray:
     with contained(), reraising(f"game: {game} cannot be made", ConfigError):
         environment = make_environment(policy.trained.settings, 1)
         environment.reset(0)
-    seen = []
+    observations = []
     for _ in range(_OBSERVATIONS):
-        seen.append(environment.observation[0].copy())
+        observations.append(environment.observation[0].copy())
         action = policy(environment.observation).action
         with reraising(f"{game} failed while it played"):
             environment.step(action)
     with reraising(f"{game} failed when it was closed"):
         environment.close()
-    return np.stack(seen)
+    return np.stack(observations)
 
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
@@ -152,7 +150,8 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
     import numpy as np
 
     from ga3c.envs.atari_games import atari_game_of
-    settings, spec = policy.trained.settings, policy.spec
+    settings = policy.trained.settings
+    spec = policy.spec
     described: dict[str, Any] = {
         "game": settings.env.game, "wrappers": list(settings.env.wrappers),
         "observation": {"name": "observation", "shape": ["n", *spec.observation_shape],
@@ -193,7 +192,8 @@ def _meaning(output: str, settings: AlgorithmSettings) -> dict[str, Any]:
 def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     """Writes the text of README.md, with the metadata and results that the Hugging Face Hub reads."""
     steps = trained.progress.get("agent_steps")
-    learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
+    learned = trained.settings.algorithm
+    clip = learned.reward_clip
     algorithm = [learned.algorithm] if trained.run else []  # a policy file does not say
     evaluation = _evaluation(trained)
     metadata: dict[str, Any] = {

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,12 @@ from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number, output_file
 from ga3c.settings.messages import ConfigError
 
-if TYPE_CHECKING:
-    from ga3c.envs.base import EnvSpec
-
 
 def play(argv: Sequence[str]) -> int:
-    """Runs `ga3c-play` with these arguments and returns its exit code."""
     return guarded("ga3c-play", lambda: _play(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-play`."""
     made = Parser(
         "ga3c-play", "Watch a trained agent play, in a window or as a recording; or play yourself.",
         "examples:\n  ga3c-play runs/Boxing-...                          in a window; q ends it\n"
@@ -78,10 +73,9 @@ class Window:
     """A window that shows frames at a steady rate. Closing it, q or escape ends the show."""
 
     def __init__(self, title: str, fps: float) -> None:
-        self._pygame = _pygame()
+        self._pygame = _pygame_with_display()
         self._title = title
         self._fps = fps
-        _open_display(self._pygame)
         self._screen: Any = None
         self._clock = self._pygame.time.Clock()
 
@@ -101,7 +95,8 @@ class Window:
         return ""
 
 
-def _pygame() -> Any:
+def _pygame_with_display() -> Any:
+    """Returns pygame. Raises ConfigError if it is missing, or if there is no screen, where SDL would draw invisibly."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     # With OpenGL, Mesa's LLVM would call TensorFlow's LLVM functions of the same name, and crash.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
@@ -110,22 +105,16 @@ def _pygame() -> Any:
     except ImportError:
         raise ConfigError("a window needs pygame: pip install pygame-ce; a policy is recorded without one: "
                           "--record out.gif") from None
-    return pygame
-
-
-def _open_display(pygame: Any) -> None:
-    """Opens the display. Raises ConfigError if there is no screen, where SDL would draw invisibly."""
     try:
         with quiet(False):
             pygame.display.init()
         if pygame.display.get_driver() != "offscreen" or "SDL_VIDEODRIVER" in os.environ:
-            return
+            return pygame
         cause = "no display"
     except pygame.error as error:
         cause = str(error)
     pygame.quit()
-    raise ConfigError(f"no window can be opened here: {cause}; a policy is recorded without one: --record "
-                      "out.gif")
+    raise ConfigError(f"no window can be opened here: {cause}; a policy is recorded without one: --record out.gif")
 
 
 # ------------------------------------------------------------------------------------------------ the command
@@ -162,9 +151,8 @@ def _play(options: argparse.Namespace) -> int:
             policy = Policy(trained, spec=watched.spec)
         try:
             steps = moments(policy.predict, policy.acting, watched, options.seed, options.episodes, options.greedy)
-            _show(steps, shown,
-                  Painter(options.zoom, watched.action_names if options.overlay else None),
-                  round(options.seconds * watched.fps))
+            painter = Painter(options.zoom, watched.action_names if options.overlay else None)
+            _show(steps, shown, painter, round(options.seconds * watched.fps))
         except KeyboardInterrupt as interrupt:  # what is recorded so far is kept
             code = code_after(interrupt)
         except EnvironmentFailed as error:  # reported below, after the recording is closed
@@ -177,9 +165,9 @@ def _play(options: argparse.Namespace) -> int:
         with contextlib.suppress(OSError):
             shown.close()
         raise
-    said = shown.close()
-    if said:
-        print(said, flush=True)
+    line = shown.close()
+    if line:
+        print(line, flush=True)
     for failure in failed:
         fail(str(failure), 3, "ga3c-play")
     return 3 if failed else code
@@ -202,21 +190,15 @@ def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -
 def _shipped(game: str) -> str:
     """Returns the name of the policy for `game` in the package. Raises ConfigError if there is none."""
     from ga3c.envs.atari_games import find_atari_game
-    from ga3c.evaluation.policy import SHIPPED
-    names = {path.stem for path in SHIPPED.glob("*.npz")}
+    from ga3c.envs.check import probe
+    from ga3c.evaluation.policy import shipped
+    names = shipped()
     atari = find_atari_game(game)  # making the game would compile the emulator first
-    name = (atari or _spec(game)).name.lower()
+    name = (atari or probe(configured(game=game))).name.lower()
     if name not in names:
         raise ConfigError(f"--pretrained: no policy for {game} comes with this version "
-                          f"({', '.join(sorted(names)) or 'none does'}); train one: ga3c-train --game {game}")
+                          f"({', '.join(names) or 'none does'}); train one: ga3c-train --game {game}")
     return name
-
-
-def _spec(game: str) -> EnvSpec:
-    from ga3c.envs.containment import contained, reraising
-    from ga3c.envs.check import probe
-    with contained(), reraising(f"game: {game!r} cannot be made", ConfigError):
-        return probe(configured(game=game))
 
 
 def _human(options: argparse.Namespace) -> int:
@@ -227,15 +209,15 @@ def _human(options: argparse.Namespace) -> int:
               if getattr(options, name) != parser().get_default(name)]
     if unused:
         raise ConfigError(f"--{unused[0]} does not go with --human, which takes --game, --seed and --zoom")
-    pygame = _pygame()
-    _open_display(pygame)
+    pygame = _pygame_with_display()
     import gymnasium
     from gymnasium.utils.play import play as play_by_hand
 
     from ga3c.envs.atari_games import atari_id
+    from ga3c.envs.check import probe
     from ga3c.envs.containment import EnvironmentFailed, contained, reraising
     from ga3c.envs.factory import maker
-    n_actions = _spec(options.game).n_actions
+    n_actions = probe(configured(game=options.game)).n_actions
     atari = atari_id(options.game)
     with contained(), reraising(f"game: {options.game!r} cannot be made", ConfigError):
         env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else

@@ -16,12 +16,10 @@ _OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
 
 
 def plot(argv: Sequence[str]) -> int:
-    """Runs `ga3c-plot` with these arguments and returns its exit code."""
     return guarded("ga3c-plot", lambda: _plot(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-plot`."""
     made = Parser(
         "ga3c-plot", "Draw what runs recorded. Runs that differ in the seed alone become one curve with its spread.",
         "examples:\n  ga3c-plot runs/Boxing-...                            an overview, to ga3c-plot.png\n"

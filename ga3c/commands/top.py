@@ -32,12 +32,10 @@ PAUSE = 1.0     # seconds between two reads of the files
 
 
 def top(argv: Sequence[str]) -> int:
-    """Runs `ga3c-top` with these arguments and returns its exit code."""
     return guarded("ga3c-top", lambda: _top(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-top`."""
     made = Parser(
         "ga3c-top", "Show a run as its own terminal does: score, speed, workers, policy lag, what limits it.",
         "examples:\n  ga3c-top                     the run in runs/ that was written to last\n"
@@ -58,15 +56,14 @@ class Followed:
         self._run = run
         self._rows = record.rows(run)
         self._events = record.events(run)
-        known, cores = record.settings(run), _cores(run)
+        known = record.settings(run)
+        cores = _cores(run)
         self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
         envs = known.get("envs_per_agent")
-        if not isinstance(envs, int):
-            envs = Settings().agents.envs_per_agent
+        self._envs = envs if isinstance(envs, int) else Settings().agents.envs_per_agent
         max_lag = known.get("max_lag") if known.get("dynamic") else None
-        self._envs = envs
         self._max_lag = max_lag if isinstance(max_lag, float | int) else None
-        self._diagnoser = Diagnoser(cores, envs, self._max_lag) if cores else None
+        self._diagnoser = Diagnoser(cores, self._envs, self._max_lag) if cores else None
         self._diagnosis: Diagnosis | None = None
         self._tuning = ""
         self._messages: list[str] = []
@@ -89,7 +86,8 @@ class Followed:
         return new
 
     def _note(self, event: Mapping[str, Any]) -> None:
-        kind, at = event["event"], f"{event['time']:,.0f} s: "
+        kind = event["event"]
+        at = f"{event['time']:,.0f} s: "
         if kind == "start":
             self.ended = None
             self._trained = False
@@ -119,12 +117,10 @@ class Followed:
 
     def notes(self) -> dict[str, str]:
         """Returns the controller's last decision, the bottleneck and the command to resume an ended run, if known."""
+        resumable = self.ended is not None and saved(self._run / "checkpoints")
         notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
-                 "Resume with": f"ga3c-train --resume {for_shell(self._run)}" if self._can_go_on() else ""}
+                 "Resume with": f"ga3c-train --resume {for_shell(self._run)}" if resumable else ""}
         return {name: note for name, note in notes.items() if note}
-
-    def _can_go_on(self) -> bool:
-        return self.ended is not None and bool(saved(self._run / "checkpoints"))
 
     def state(self) -> str:
         """Says in a few words whether the run is training, silent or ended."""

@@ -25,7 +25,8 @@ from ga3c.settings.whole_files import write_whole
 
 PERIOD = 5.0      # seconds between two reads; the cost of a tracker is mostly per call
 TIMEOUT = 600.0  # seconds without a row after which a run counts as dead
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after a failed send: the first, doubled each time, and the longest
+_PAUSE = 1.0     # seconds after a failed send; they double each time
+_LONGEST_PAUSE = 60.0
 _BATCH = 200      # rows sent at a time
 
 Point = tuple[int, dict[str, float]]  # agent steps, and the measurements at that point
@@ -101,12 +102,10 @@ TRACKERS: dict[str, Callable[[str, str, dict[str, Any], str | None], Tracker]] =
 
 
 def track(argv: Sequence[str]) -> int:
-    """Runs `ga3c-track` with these arguments and returns its exit code."""
     return guarded("ga3c-track", lambda: _track(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Builds the parser of `ga3c-track`."""
     made = Parser(
         "ga3c-track", "Send what a run measures to another tracker, while it goes on or afterwards.",
         "examples:\n  ga3c-track runs/Boxing-... --to mlflow   where to is MLflow's own: MLFLOW_TRACKING_URI\n"
@@ -129,7 +128,8 @@ def _track(options: argparse.Namespace) -> int:
     def remember(rows: int) -> None:
         nonlocal told
         try:
-            _remember(note, options.project, tracker.id, rows)
+            entries = _noted(note) | {options.project: {"id": tracker.id, "rows": rows}}
+            write_whole(note, json.dumps(entries) + "\n")
         except OSError as error:  # as on a full disk: the run goes on, and so do we
             if not told:
                 print(f"ga3c-track: {note} cannot be written, so a later call may send rows again: {error.strerror}",
@@ -152,30 +152,24 @@ def _track(options: argparse.Namespace) -> int:
 
 def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:
     """Returns the tracker and the number of rows it has. Raises ConfigError if it is missing or fails to start."""
-    known, sent = _noted(note).get(project, (None, 0))
+    noted = _noted(note).get(project, {})
     try:
-        return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
+        return TRACKERS[name](project, run.resolve().name, record.settings(run), noted.get("id")), noted.get("rows", 0)
     except ImportError as error:
         raise ConfigError(f"--to: {name} is not installed ({error}); pip install {name}") from None
     except Exception as error:
         raise ConfigError(f"--to: {name} does not begin: {type(error).__name__}: {error}") from error
 
 
-def _noted(note: Path) -> dict[str, tuple[str, int]]:
-    """Returns by project the tracker's run and the number of rows it has."""
+def _noted(note: Path) -> dict[str, dict[str, Any]]:
+    """Returns by project the `id` of the tracker's run and the number of `rows` it has."""
     with suppress(FileNotFoundError):
         try:
-            noted = json.loads(note.read_text(encoding="utf-8"))
-            return {name: (str(sent["id"]), int(sent["rows"])) for name, sent in noted.items()}
+            entries = json.loads(note.read_text(encoding="utf-8"))
+            return {name: {"id": str(sent["id"]), "rows": int(sent["rows"])} for name, sent in entries.items()}
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
     return {}
-
-
-def _remember(note: Path, project: str, identity: str, rows: int) -> None:
-    noted = _noted(note) | {project: (identity, rows)}
-    write_whole(note, json.dumps({name: {"id": identity, "rows": rows}
-                                  for name, (identity, rows) in noted.items()}) + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:
@@ -190,7 +184,8 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
 
     `remember` gets the number of rows that have arrived. A run resumed meanwhile is followed further. Raises OSError.
     """
-    metrics, events = record.rows(run), record.events(run)
+    metrics = record.rows(run)
+    events = record.events(run)
     rows = metrics.new()[sent:]
     last: dict[str, Any] = {}
     idle = pause = 0.0

@@ -36,7 +36,6 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
 def train(argv: Sequence[str]) -> int:
-    """Runs `ga3c-train` with these arguments and returns its exit code."""
     return guarded("ga3c-train", lambda: _prepare(argv))
 
 
@@ -69,7 +68,8 @@ def _prepare(argv: Sequence[str]) -> int:
     from ga3c.service.resources import raise_limits
     raise_limits()
     given, options = parse(parser(), argv)
-    directory = checkpoint = None
+    directory: Path | None = None
+    checkpoint: Path | None = None
     weights_only = bool(options.get("weights_only"))
     if weights_only and "resume" not in options:
         raise ConfigError("--weights-only: goes with --resume RUN, whose weights are taken")
@@ -82,11 +82,11 @@ def _prepare(argv: Sequence[str]) -> int:
         if misplaced:
             raise ConfigError(f"{flag(misplaced[0])}: --resume goes on with its own directory and "
                               "config.yaml; use other flags")
-        found = located(options["resume"])
-        if found is None or found[1] and not found[1].name.isdigit():
+        place = located(options["resume"])
+        if place is None or place[1] and not place[1].name.isdigit():
             raise ConfigError(f"--resume: {options['resume']} is neither a run (no config.yaml and metrics.jsonl in "
                               "it) nor a checkpoint of one")
-        directory, checkpoint = found
+        directory, checkpoint = place
         if checkpoint is None and not saved(directory / "checkpoints"):
             raise ConfigError(f"--resume: {directory} has no checkpoint yet; a new run may have its settings: --config "
                               f"{for_shell(directory / 'config.yaml')} --run-dir null")
@@ -106,8 +106,9 @@ def _prepare(argv: Sequence[str]) -> int:
                  *_notes_on_settings(settings, chosen(values, given))]
         return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, Exception):  # users' code, and libraries, turn Interrupted into other exceptions
-        before, interruption.at_once = interruption.at_once, False
-        if interruption.signum is None or not before:
+        run_began = not interruption.at_once
+        interruption.at_once = False
+        if interruption.signum is None or run_began:
             raise
         _print(f"Ended by {interruption.name} before the run began")
         interruption.ignore()
@@ -197,7 +198,9 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
     from ga3c.service.evaluations import Evaluations
     from ga3c.service.serial import run_serial
     from ga3c.service.supervisor import Service
-    settings, evaluations, ending = run.settings, Evaluations(run), False
+    settings = run.settings
+    evaluations = Evaluations(run)
+    ending = False
     precision = "its own" if ":" in settings.algorithm.network else model.precision
 
     def finish(reason: str, unsaved: str = "", failed: Exception | None = None) -> None:

@@ -77,9 +77,9 @@ class Evaluator:
         Raises OSError if no process can be started.
         """
         assert self._now is None
-        protocol, limits = Protocol(episodes, seed), Limits()
+        protocol = Protocol(episodes, seed)
         # A row starts its next episode when one ends. So all end within ceil(episodes / rows) times the longest one.
-        minutes = min(limits.minutes, PLAY_MINUTES / math.ceil(episodes / protocol.n_rows))
+        minutes = min(Limits().minutes, PLAY_MINUTES / math.ceil(episodes / protocol.n_rows))
         arguments = [str(checkpoint), "--episodes", str(episodes), "--seed", str(seed), "--max-minutes", f"{minutes:g}"]
         output = tempfile.TemporaryFile()  # without a name, so it is gone when both processes have ended
         try:

@@ -85,11 +85,11 @@ Turn = tuple[NDArray, list[Ended]]
 
 
 class Players(Interface):
-    """The interface to all rows of an evaluation."""
+    """All rows of an evaluation."""
 
     @property
     def spec(self) -> EnvSpec:
-        """The specification of the game's environment."""
+        """The spec of the game. May wait for its environments to be made."""
 
     def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
         """Starts the episodes in `begin` (row -> episode). Plays one agent step in all other rows with an episode.
@@ -111,9 +111,12 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
 
     Raises whatever `players.turn` raises.
     """
-    over = turns = 0
+    over = 0
+    turns = 0
     waiting = iter(range(protocol.episodes))
-    scores, lengths, cut = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64), []
+    scores = np.zeros(protocol.episodes)
+    lengths = np.zeros(protocol.episodes, np.int64)
+    cut = []
     actions = np.zeros(protocol.n_rows, np.int64)
     begin = {row: next(waiting) for row in range(protocol.n_rows)}
     rngs: dict[int, np.random.Generator] = {}
@@ -133,7 +136,8 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
             over += 1
             following = next(waiting, None)
             if following is not None:
-                begin[row] = under_way[row] = following
+                begin[row] = following
+        under_way |= begin
         if not lengths[0]:  # after its end, row 0 shows another episode
             watch(observation[0])
         on_turn(over, turns)
@@ -234,5 +238,4 @@ class Rows:
                 or time.monotonic() - self._began[row] >= 60.0 * self._limits.minutes)
 
     def close(self) -> None:
-        """Frees what the simulators hold."""
         close_all(self._environments)

@@ -42,7 +42,10 @@ def moments(predict: Predict, acting: Acting, watched: Watched, seed: int, episo
     for episode in range(episodes):
         environment_seed, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
         watched.reset(environment_seed)
-        frames, score, length, ended = watched.frames, 0.0, 0, False
+        frames = watched.frames
+        score = 0.0
+        length = 0
+        ended = False
         while not ended:
             outputs = predict(watched.observation)
             action = acting.best(outputs) if greedy else acting.choose(
@@ -91,7 +94,8 @@ class Painter:
         from PIL import Image, ImageDraw, ImageFont
         assert self._names is not None
         image = Image.new("RGB", (_SIDE, height), (24, 26, 32))
-        draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+        draw = ImageDraw.Draw(image)
+        font = ImageFont.load_default(13)
         facts = [("score", f"{moment.score:,.6g}"), ("step", f"{moment.length:,}"),
                  ("value", f"{self._values[-1]:+.2f}")]
         if moment.lives:
@@ -101,8 +105,8 @@ class Painter:
             draw.text((12, y), name, (150, 155, 165), font)
             draw.text((_SIDE - 12, y), value, (255, 255, 255), font, anchor="ra")
             y += 19
-        low, high = min(self._values), max(self._values)
-        span = max(high - low, 1e-6)
+        low = min(self._values)
+        span = max(max(self._values) - low, 1e-6)
         points = [(12 + (_SIDE - 24) * i / (_VALUES - 1), y + 40 - 36 * (value - low) / span)
                   for i, value in enumerate(self._values)]
         if len(points) > 1:
@@ -112,8 +116,9 @@ class Painter:
         small = ImageFont.load_default(max(6, min(12, row - 2)))
         numbers = self._numbers(moment)
         if "policy" not in moment.outputs and numbers:  # of any size: the bars show the differences
-            least, most = min(numbers), max(numbers)
-            numbers = [(number - least) / max(most - least, 1e-6) for number in numbers]
+            least = min(numbers)
+            spread = max(max(numbers) - least, 1e-6)
+            numbers = [(number - least) / spread for number in numbers]
         for action, (name, share) in enumerate(zip(self._names, numbers, strict=False)):
             chosen = action == moment.action
             draw.text((12, y), name.lower(), (255, 255, 255) if chosen else (150, 155, 165), small)

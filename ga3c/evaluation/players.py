@@ -55,9 +55,11 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
     if len(parts) > 1:
         compile_emulator(settings.env)
     with contextlib.ExitStack() as held:
-        output = _opened(log)
-        if output is not None:
-            held.callback(os.close, output)
+        output = None
+        if log is not None:
+            with contextlib.suppress(OSError):  # another user's run may be read-only
+                output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                held.callback(os.close, output)
         children = [held.enter_context(ChildProcess(
             "ga3c.evaluation.players:play_rows", settings, protocol, limits, part, output is not None,
             output=_STANDARD_ERROR if output is None else output)) for part in parts]
@@ -67,14 +69,6 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
         deadline = time.monotonic() + CLOSE_SECONDS
         for child in children:
             child.join(max(0.0, deadline - time.monotonic()))
-
-
-def _opened(log: str | None) -> int | None:
-    """Returns a descriptor that appends to `log`; None if there is none, or it cannot be written."""
-    if log is not None:
-        with contextlib.suppress(OSError):  # another user's run may be read-only
-            return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    return None
 
 
 def shares(protocol: Protocol, processes: int) -> list[range]:
@@ -90,25 +84,20 @@ class _Processes:
         self._parts = parts
         self._children = children
         self._order = np.argsort([row for part in parts for row in part])
-        self._spec: EnvSpec | None = None
 
-    @property
+    @functools.cached_property
     def spec(self) -> EnvSpec:
-        """The specification of the game's environment. Waits for all environments; raises ConfigError if one fails."""
-        return self._await_spec()
-
-    def _await_spec(self) -> EnvSpec:
-        if self._spec is None:
-            game = f"game: {self._settings.env.game!r}"
-            try:
-                self._spec, *_ = [self._answer(child, game, "it was made") for child in self._children]
-            except EnvironmentFailed as error:
-                raise ConfigError(str(error)) from None
-        return self._spec
+        """The spec of the game. Waits for all environments; raises ConfigError if one fails."""
+        game = f"game: {self._settings.env.game!r}"
+        try:
+            specs: list[EnvSpec] = [self._answer(child, game, "it was made") for child in self._children]
+        except EnvironmentFailed as error:
+            raise ConfigError(str(error)) from None
+        return specs[0]
 
     def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
         """Does what `Players.turn` does. Raises EnvironmentFailed, and ConfigError as `spec` does."""
-        self._await_spec()
+        _ = self.spec  # waits until all environments are made
         for part, child in zip(self._parts, self._children, strict=True):
             child.send((actions[part], {part.index(row): begin[row] for row in begin if row in part}))
         game = repr(self._settings.env.game)

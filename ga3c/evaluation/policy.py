@@ -95,7 +95,8 @@ class Policy:
         from ga3c.learner.learner import make_algorithm
         if spec is None:
             spec = probe(trained.settings)
-        self.trained, self.spec = trained, spec
+        self.trained = trained
+        self.spec = spec
         self._rng = np.random.default_rng(seed)
         algorithm = make_algorithm(trained.settings)
         try:
@@ -111,7 +112,8 @@ class Policy:
 
         Raises ValueError if the observation is not of the spec's shape, or of a kind that the spec's dtype cannot hold.
         """
-        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
+        shape = self.spec.observation_shape
+        dtype = self.spec.observation_dtype
         batch = np.asarray(observation)
         single = batch.shape == shape
         batch = batch[None] if single else batch
@@ -141,9 +143,9 @@ def find(where: str | os.PathLike[str]) -> Trained:
     Raises ConfigError if `where` is none of these or does not fit its run, CheckpointError if it is damaged.
     """
     path = Path(where)
-    found = located(where)
-    if found is not None:
-        run, named = found
+    place = located(where)
+    if place is not None:
+        run, named = place
         if named is not None:
             return _of_run(run, checkpoint.load(named), named, [])
         if not checkpoint.saved(run / "checkpoints"):
@@ -151,11 +153,16 @@ def find(where: str | os.PathLike[str]) -> Trained:
         return _of_run(run, *checkpoint.newest(run / "checkpoints"))
     if path.is_file():
         return read_policy(path)
-    names = {file.stem: file for file in sorted(SHIPPED.glob("*.npz"))}
+    names = shipped()
     if str(where).lower() in names:
-        return read_policy(names[str(where).lower()])
+        return read_policy(SHIPPED / f"{str(where).lower()}.npz")
     raise ConfigError(f"{path} is not a run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy "
                       f"({', '.join(names) or 'none is shipped'})")
+
+
+def shipped() -> list[str]:
+    """Returns the names of the policies in this package."""
+    return sorted(file.stem for file in SHIPPED.glob("*.npz"))
 
 
 def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: list[str]) -> Trained:

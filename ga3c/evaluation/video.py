@@ -37,7 +37,8 @@ class Recording:
         self._every = math.ceil(fps / max_fps)
         self._aside = file.with_name(f".{os.getpid()}.{file.name}")  # an interrupt leaves an earlier film whole
         self._fps = fps / self._every
-        self._seen = self._kept = 0
+        self._seen = 0
+        self._kept = 0
         self._frames: list[Any] = []
         self._writer: Any = None
         if file.suffix.lower() == ".mp4":
@@ -72,9 +73,9 @@ class Recording:
         try:
             yield
         except (OSError, RuntimeError, ValueError, OverflowError, struct.error) as error:
-            said = " ".join(str(error).split())[:200]
+            message = " ".join(str(error).split())[:200]
             program = "ffmpeg" if self._file.suffix.lower() == ".mp4" else "Pillow"
-            raise OSError(errno.EIO, f"{program} cannot write it: {said}", str(self._file)) from error
+            raise OSError(errno.EIO, f"{program} cannot write it: {message}", str(self._file)) from error
 
     def close(self) -> str:
         """Writes the file, if there was a frame, and returns one line about it. Raises OSError."""

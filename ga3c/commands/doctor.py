@@ -41,16 +41,16 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-doctor", "Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
         "examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
         "  ga3c-doctor --json               for a script, or for a report of a mistake\n\n"
         "exit code: 0 if all is well, 1 if something is not")
-    group = made.add_argument_group("What")
+    group = parser.add_argument_group("What")
     group.add_argument("--game", metavar="GAME", default="Pong", help="whose environments are measured [%(default)s]")
-    group = made.add_argument_group("Output")
+    group = parser.add_argument_group("Output")
     group.add_argument("--json", action="store_true", help="print the findings as one JSON array")
-    return made
+    return parser
 
 
 def _doctor(options: argparse.Namespace) -> int:

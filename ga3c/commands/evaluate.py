@@ -148,14 +148,14 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-eval", "Play episodes with a trained policy and say what they score.",
         "examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"
         "  ga3c-eval runs/Boxing-.../checkpoints/best --json  the best one found while it learned, as JSON\n"
         "  ga3c-eval pong --episodes 100 --greedy             a policy that comes with the package")
-    made.add_argument("policy", metavar="POLICY",
-                      help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
-    group = made.add_argument_group("Protocol")
+    parser.add_argument("policy", metavar="POLICY",
+                        help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    group = parser.add_argument_group("Protocol")
     group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=30,
                        help="episodes to play, each with a seed of its own [%(default)s]")
     group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
@@ -171,9 +171,9 @@ def parser() -> argparse.ArgumentParser:
                        help="agent steps after which an episode is cut short; it counts with its score [%(default)s]")
     group.add_argument("--max-minutes", metavar="MINUTES", type=number(float, 0.001, 10**6), default=30.0,
                        help="minutes after which an episode is cut short [%(default)g]")
-    group = made.add_argument_group("Output")
+    group = parser.add_argument_group("Output")
     group.add_argument("--json", action="store_true", help="print everything as one JSON object")
     group.add_argument("--no-record", action="store_false", dest="record",
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    return made
+    return parser

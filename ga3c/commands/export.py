@@ -52,16 +52,16 @@ def export(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-export", "Write a trained policy as TensorFlow SavedModel and ONNX, with a model card.",
         "examples:\n  ga3c-export runs/Boxing-...                          into runs/Boxing-.../export\n"
         "  ga3c-export runs/Boxing-.../checkpoints/best boxing  the best one found while it learned\n"
         "  ga3c-export pong pong-model --no-onnx                a policy that comes with the package")
-    made.add_argument("policy", metavar="POLICY", help="run directory, one of its checkpoints, policy file, or name")
-    made.add_argument("directory", metavar="DIRECTORY", nargs="?", help="a new directory [RUN/export]")
-    made.add_argument("--no-onnx", action="store_false", dest="onnx", help="leave ONNX out")
-    made.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    return made
+    parser.add_argument("policy", metavar="POLICY", help="run directory, one of its checkpoints, policy file, or name")
+    parser.add_argument("directory", metavar="DIRECTORY", nargs="?", help="a new directory [RUN/export]")
+    parser.add_argument("--no-onnx", action="store_false", dest="onnx", help="leave ONNX out")
+    parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    return parser
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -212,34 +212,35 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
         scores = (f"Mean **{evaluation['mean']:.2f}** of {len(evaluation['scores'])} episodes, 95 % interval {low:.2f} "
                   f"to {high:.2f}; least {evaluation['min']:.2f}, most {evaluation['max']:.2f}.\n")
         if evaluation.get("cut"):
-            most, minutes = (evaluation["limits"][name] for name in ("steps", "minutes"))
+            most = evaluation["limits"]["steps"]
+            minutes = evaluation["limits"]["minutes"]
             scores += f"Cut short: {len(evaluation['cut'])}, at {most:,} agent steps or {minutes:g} minutes.\n"
         if "human_normalised" in evaluation:
             scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
         scores += f"\nProtocol: {protocol}.\n"
     normalized = "divided by the running deviation of the discounted return, " if learned.normalize_rewards else ""
-    made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}",
-            f"discount per agent step (gamma): {learned.gamma:g}",
-            f"rewards learned from: {normalized}{f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
+    origin = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}",
+              f"discount per agent step (gamma): {learned.gamma:g}",
+              f"rewards learned from: {normalized}{f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
     if learned.normalize_observations:
-        made.append("observations: normalised inside the model, by their mean and deviation in training")
+        origin.append("observations: normalised inside the model, by their mean and deviation in training")
     if algorithm:
-        made.insert(0, f"algorithm {learned.algorithm}, {learned.passes} passes; schedule "
-                       f"{trained.settings.batching.schedule}")
+        origin.insert(0, f"algorithm {learned.algorithm}, {learned.passes} passes; schedule "
+                         f"{trained.settings.batching.schedule}")
     if steps is not None:
-        made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
+        origin.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)
     with suppress(LookupError, TypeError, ValueError):  # incomplete
-        made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
-                 f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
+        origin += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
+                   f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
         program, *arguments = versions["command"]
-        made += [f"command: `{printable(shlex.join(['ga3c-train', *arguments]))}`" if program != "-c" else
-                 "trained from Python, by `ga3c.train`"]
+        origin += [f"command: `{printable(shlex.join(['ga3c-train', *arguments]))}`" if program != "-c" else
+                   "trained from Python, by `ga3c.train`"]
     return "\n".join([
         "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
         "An actor-critic, trained by GA3C.", "", "## Scores", "", scores,
-        "## How it was made", "", *(f"- {line}" for line in made), "", "## Use", "",
+        "## How it was made", "", *(f"- {line}" for line in origin), "", "## Use", "",
         f"Here are {', '.join(f'`{name}`' for name in models)} (observation in, policy and value out),",
         "`policy.npz` and `preprocessing.json`, which says what an observation is. With ga3c itself:", "",
         "```python", "from ga3c import load_policy", "", 'policy = load_policy("policy.npz")',

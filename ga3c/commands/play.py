@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +25,19 @@ def play(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-play", "Watch a trained agent play, in a window or as a recording; or play yourself.",
         "examples:\n  ga3c-play runs/Boxing-...                          in a window; q ends it\n"
         "  ga3c-play runs/Boxing-.../checkpoints/best --record boxing.gif --overlay\n"
         "  ga3c-play --game Pong --pretrained                 a policy that comes with the package\n"
         "  ga3c-play --game Boxing --human                    by the keyboard: arrows or WASD, space fires")
-    made.add_argument("policy", metavar="POLICY", nargs="?",
-                      help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
-    group = made.add_argument_group("Instead of POLICY")
+    parser.add_argument("policy", metavar="POLICY", nargs="?",
+                        help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    group = parser.add_argument_group("Instead of POLICY")
     group.add_argument("--game", metavar="GAME", help="with --pretrained or --human")
     group.add_argument("--pretrained", action="store_true", help="the policy for this game that comes with the package")
     group.add_argument("--human", action="store_true", help="you play; the window's keys are said at the start")
-    group = made.add_argument_group("Play")
+    group = parser.add_argument_group("Play")
     group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=1,
                        help="episodes to play [%(default)s]")
     group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
     group.add_argument("--seconds", metavar="SECONDS", type=number(float, 0.1, 86_400), default=60.0,
                        help="of the game, at most [%(default)g]")
-    group = made.add_argument_group("Picture")
+    group = parser.add_argument_group("Picture")
     group.add_argument("--record", metavar="FILE", type=output_file(*SUFFIXES),
                        help="a .gif, .webp or .mp4 instead of a window")
     group.add_argument("--overlay", action="store_true", help="draw score, lives, value and policy beside the frame")
@@ -54,23 +54,13 @@ def parser() -> argparse.ArgumentParser:
                        help="most pictures a second of a recording [%(default)g]")
     group.add_argument("--speed", metavar="X", type=number(float, 0.05, 100), default=1.0,
                        help="of the window, as a multiple of the game's own [%(default)g]")
-    return made
+    return parser
 
 
 # ------------------------------------------------------------------------------------------------ where frames go
 
-class Shown(Protocol):
-    """A window or a recording."""
-
-    def show(self, frame: NDArray[np.uint8]) -> bool:
-        """Shows one frame. Returns False if the user has ended the show."""
-
-    def close(self) -> str:
-        """Closes the output. Returns a line for the user, or ""."""
-
-
 class Window:
-    """A window that shows frames at a steady rate. Closing it, q or escape ends the show."""
+    """A window that shows frames at a steady rate, used as `Recording`. Closing it, q or escape ends the show."""
 
     def __init__(self, title: str, fps: float) -> None:
         self._pygame = _pygame_with_display()
@@ -80,6 +70,7 @@ class Window:
         self._clock = self._pygame.time.Clock()
 
     def show(self, frame: NDArray[np.uint8]) -> bool:
+        """Shows one frame. Returns False if the user has ended the show."""
         pygame = self._pygame
         if self._screen is None:
             self._screen = pygame.display.set_mode(frame.shape[1::-1])
@@ -140,8 +131,8 @@ def _play(options: argparse.Namespace) -> int:
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # the same as in ga3c-eval
     watched = Watched(settings)
-    shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
-                    Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
+    shown = (Recording(options.record, watched.fps, options.fps) if options.record else
+             Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
     failed: list[EnvironmentFailed] = []
     code = 0
     try:
@@ -173,7 +164,7 @@ def _play(options: argparse.Namespace) -> int:
     return 3 if failed else code
 
 
-def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:
+def _show(played: Iterator[Moment], shown: Recording | Window, painter: Painter, most: int) -> None:
     """Paints and shows at most `most` frames of the play; prints the score of each episode."""
     for moment in played:
         frames = painter.paint(moment)[:most]

@@ -36,16 +36,16 @@ def top(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-top", "Show a run as its own terminal does: score, speed, workers, policy lag, what limits it.",
         "examples:\n  ga3c-top                     the run in runs/ that was written to last\n"
         "  ga3c-top runs/Boxing-...     this one, alive or ended\n"
         "  ga3c-top RUN --once          its state now, for a script or a look\n\n"
         "q leaves; the run goes on.")
-    made.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run directory [the newest in runs/]")
-    group = made.add_argument_group("Output")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run directory [the newest in runs/]")
+    group = parser.add_argument_group("Output")
     group.add_argument("--once", action="store_true", help="print the panel once and end")
-    return made
+    return parser
 
 
 class Followed:

@@ -106,15 +106,15 @@ def track(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "ga3c-track", "Send what a run measures to another tracker, while it goes on or afterwards.",
         "examples:\n  ga3c-track runs/Boxing-... --to mlflow   where to is MLflow's own: MLFLOW_TRACKING_URI\n"
         "  ga3c-track --to wandb                    the run that was written to last\n"
         "  ga3c-track RUN --to trackio --project atari")
-    made.add_argument("run", metavar="RUN", type=Path, nargs="?", help="run directory [the one written to last]")
-    made.add_argument("--to", required=True, choices=sorted(TRACKERS), help="the tracker; install it beside ga3c")
-    made.add_argument("--project", metavar="NAME", default="ga3c", help="project or experiment there [%(default)s]")
-    return made
+    parser.add_argument("run", metavar="RUN", type=Path, nargs="?", help="run directory [the one written to last]")
+    parser.add_argument("--to", required=True, choices=sorted(TRACKERS), help="the tracker; install it beside ga3c")
+    parser.add_argument("--project", metavar="NAME", default="ga3c", help="project or experiment there [%(default)s]")
+    return parser
 
 
 def _track(options: argparse.Namespace) -> int:
@@ -123,18 +123,18 @@ def _track(options: argparse.Namespace) -> int:
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
     ended = True
-    told = False
+    warned = False
 
     def remember(rows: int) -> None:
-        nonlocal told
+        nonlocal warned
         try:
             entries = _noted(note) | {options.project: {"id": tracker.id, "rows": rows}}
             write_whole(note, json.dumps(entries) + "\n")
         except OSError as error:  # as on a full disk: the run goes on, and so do we
-            if not told:
+            if not warned:
                 print(f"ga3c-track: {note} cannot be written, so a later call may send rows again: {error.strerror}",
                       file=sys.stderr)
-            told = True
+            warned = True
 
     try:
         remember(sent)  # so that a later call uses the same tracker run
@@ -188,7 +188,8 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
     events = record.events(run)
     rows = metrics.new()[sent:]
     last: dict[str, Any] = {}
-    idle = pause = 0.0
+    idle = 0.0
+    pause = 0.0
     while True:
         # Events are read before rows: a run that has ended has written all its rows.
         last = next((event for event in reversed(events.new()) if event["event"] in ("start", "end")), last)

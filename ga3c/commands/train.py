@@ -45,7 +45,7 @@ def _failed(message: str, code: int) -> int:
 
 def parser() -> Parser:
     """Builds the parser of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
-    made = Parser(
+    parser = Parser(
         "ga3c-train",
         "Train an agent with asynchronous actor-critics around one model (GA3C).\n"
         "An agent step is one decision of one environment: on Atari mostly four frames.",
@@ -53,15 +53,15 @@ def parser() -> Parser:
         "  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
         "  ga3c-train --resume runs/Boxing-...    go on, after Ctrl-C or a crash",
         argument_default=argparse.SUPPRESS)
-    made.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
-    made.add_argument("--print-config", action="store_true", help="print the resolved settings and end")
-    made.add_argument("--resume", metavar="RUN", help="go on with a run directory or one of its checkpoints")
-    made.add_argument("--weights-only", action="store_true",
-                      help="with --resume: a new run that begins with those weights, on any game they fit")
-    made.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    add_settings(made)
-    made.stray = "; --game NAME names a game, --resume RUN a run to go on with"
-    return made
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved settings and end")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run directory or one of its checkpoints")
+    parser.add_argument("--weights-only", action="store_true",
+                        help="with --resume: a new run that begins with those weights, on any game they fit")
+    parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    add_settings(parser)
+    parser.stray = "; --game NAME names a game, --resume RUN a run to go on with"
+    return parser
 
 
 def _prepare(argv: Sequence[str]) -> int:

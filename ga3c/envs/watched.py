@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from contextlib import AbstractContextManager
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.envs.containment import EnvironmentFailed, contained, reraising
-from ga3c.envs.factory import make_environment, runs_user_code
+from ga3c.envs.factory import make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams
@@ -34,7 +31,6 @@ class Watched:
     def __init__(self, settings: Settings) -> None:
         settings = settings.changed(life_loss=False)
         self._game = repr(settings.env.game)
-        self._user_code = runs_user_code(settings)
         with contained():
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
@@ -45,7 +41,7 @@ class Watched:
         self._last: list[NDArray[np.uint8]] = []  # the last frame of an episode that ended in this step
         self._rendered = RenderedFrames()
         self._renders = True
-        self._streams: AbstractContextManager[None] = contextlib.nullcontext()
+        self._streams = GlobalStreams(0)
         if isinstance(self.environment, AtariEnvironment):
             self.fps = 60.0
             self.action_names = [action.name for action in self.environment.actions]
@@ -66,12 +62,10 @@ class Watched:
 
     def reset(self, seed: int) -> None:
         """Begins an episode. `seed` fixes all randomness in it, including the global random streams."""
-        if self._user_code:
-            self._streams = GlobalStreams(seed)
+        self._streams = GlobalStreams(seed)
         self._record()
-        with contained(), reraising(f"{self._game} failed when it was reset"):
-            with self._streams:
-                self.environment.reset(seed)
+        with contained(), reraising(f"{self._game} failed when it was reset"), self._streams:
+            self.environment.reset(seed)
         self._update_watched()
 
     def step(self, action: NDArray[np.int64]) -> Transition:
@@ -122,6 +116,5 @@ class Watched:
             raise EnvironmentFailed(f"{self._game} cannot be drawn: {error}") from None
 
     def close(self) -> None:
-        """Frees the simulator's resources."""
         with reraising(f"{self._game} failed when it was closed"):
             self.environment.close()

@@ -98,6 +98,11 @@ class Players(Interface):
         """
 
 
+def seeds_of(seed: int, episode: int) -> tuple[int, np.random.Generator]:
+    """Returns the environment's seed and the generator of actions of episode `episode` of `seed`."""
+    return seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
+
+
 def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: Protocol,
                   on_turn: Callable[[int, int], object] = lambda over, turns: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
@@ -124,7 +129,7 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
     while over < protocol.episodes:
         observation, ended = players.turn(actions, begin)
         for row, episode in begin.items():
-            _, rngs[row] = seeded(np.random.SeedSequence(protocol.seed, spawn_key=(episode,)))
+            _, rngs[row] = seeds_of(protocol.seed, episode)
         begin = {}
         turns += 1
         for row, score, length, cut_short in ended:
@@ -200,7 +205,7 @@ class Rows:
         ended = []
         for row, environment in enumerate(self._environments):
             if row in begin:
-                seed, _ = seeded(np.random.SeedSequence(self._protocol.seed, spawn_key=(begin[row],)))
+                seed, _ = seeds_of(self._protocol.seed, begin[row])
                 self._playing[row] = True
                 self._streams[row] = self._drawing(seed)
                 self._scores[row] = 0.0

@@ -38,9 +38,9 @@ class Moment(NamedTuple):
 def moments(predict: Predict, acting: Acting, watched: Watched, seed: int, episodes: int,
             greedy: bool) -> Iterator[Moment]:
     """Plays the episodes of `seed`, one agent step at a time."""
-    from ga3c.agents.loop import seeded
+    from ga3c.evaluation.episodes import seeds_of
     for episode in range(episodes):
-        environment_seed, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
+        environment_seed, rng = seeds_of(seed, episode)
         watched.reset(environment_seed)
         frames = watched.frames
         score = 0.0

@@ -132,19 +132,19 @@ def play_rows(caller: Caller, settings: Settings, protocol: Protocol, limits: Li
     caller.tracebacks = logged
     if logged:
         faulthandler.enable()
-    made: Rows | None = None
+    players: Rows | None = None
     try:
-        made = caller.attempt(f"game: {game!r} cannot be made",
-                              lambda: Rows(settings, protocol, limits, rows, caller.alive))
-        caller.send(made.spec)
+        players = caller.attempt(f"game: {game!r} cannot be made",
+                                 lambda: Rows(settings, protocol, limits, rows, caller.alive))
+        caller.send(players.spec)
         while True:
-            turn = functools.partial(made.turn, *caller.receive())
+            turn = functools.partial(players.turn, *caller.receive())
             caller.send(caller.attempt(f"{game!r} failed while it played", turn))
     except (EOFError, ConnectionError):  # the caller has hung up
         pass
     try:
-        if made is not None:
-            made.close()
+        if players is not None:
+            players.close()
     except BaseException as error:  # noqa: B036  # all scores are known; this changes none
         if logged:
             traceback.print_exc()

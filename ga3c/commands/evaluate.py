@@ -91,7 +91,7 @@ def _played(options: argparse.Namespace, background: bool = False,
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     limits = Limits(options.max_steps, options.max_minutes)
     log = None if trained.run is None else str(trained.run / "log.txt")
-    seen: list[NDArray] = []
+    film: list[NDArray] = []
     # The processes make their environments while we import TensorFlow.
     with playing(settings, protocol, limits, usable_cores() if several else 1, log) as players:
         backend.prepare(options.verbose)
@@ -105,17 +105,17 @@ def _played(options: argparse.Namespace, background: bool = False,
         pictures = len(spec.observation_shape) == 3 and spec.observation_dtype == "uint8"
 
         def watch(observation: NDArray) -> None:
-            if filmed and pictures and len(seen) < CLIP_FRAMES:
-                seen.append(observation.copy())
+            if filmed and pictures and len(film) < CLIP_FRAMES:
+                film.append(observation.copy())
 
         with _progress(protocol.episodes, not background) as on_turn:
             played = play_episodes(policy.predict, policy.acting, players, protocol, on_turn, watch)
     video = b""
-    if seen:
+    if film:
         from ga3c.evaluation.video import clip
         rate = 60 / spec.frames_per_step if atari_id(settings.env.game) else 10.0
         try:
-            video = clip(seen, rate)
+            video = clip(film, rate)
         except Exception as error:  # the scores are valid without a video
             print(f"ga3c-eval: no video: {' '.join(str(error).split())}", file=sys.stderr)
     return trained, report(trained, spec, settings, protocol, limits, played), video

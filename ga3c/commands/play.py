@@ -116,9 +116,9 @@ def _play(options: argparse.Namespace) -> int:
     if options.pretrained != bool(options.game) or (options.policy is None) != options.pretrained:
         raise ConfigError("name what to watch: POLICY, or --game GAME --pretrained; or play yourself: "
                           "--game GAME --human")
-    other = "speed" if options.record else "fps"
-    if getattr(options, other) != parser().get_default(other):
-        raise ConfigError(f"--{other} is of {'a window, not of --record' if options.record else '--record'}")
+    misplaced = "speed" if options.record else "fps"
+    if getattr(options, misplaced) != parser().get_default(misplaced):
+        raise ConfigError(f"--{misplaced} is of {'a window, not of --record' if options.record else '--record'}")
     if options.record:
         options.record = options.record.resolve()  # a user's game may change the working directory
         if not os.access(options.record.parent, os.W_OK):

@@ -130,7 +130,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
            weights_only: bool, verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
-    from ga3c.envs.atari_games import emulator_notes, notes_at_start
+    from ga3c.envs.atari_games import notes_at_start
     from ga3c.envs.check import check
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
@@ -179,7 +179,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
                 settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        notes += [*beginning.notes, *notes_at_start(settings.env), *emulator_notes(settings.env), *notes_on_game]
+        notes += [*beginning.notes, *notes_at_start(settings.env), *notes_on_game]
         run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
         return _run(run, model, beginning, notes, kernel.library, interruption)
 

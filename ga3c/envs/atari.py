@@ -179,14 +179,14 @@ class AtariEnvironment:
     @property
     def observation(self) -> NDArray:
         """A new array (E, 84, 84, 4) uint8."""
-        seen = np.empty((len(self._stacks), *self.spec.observation_shape), np.uint8)
-        self.show(seen)
-        return seen
+        observation = np.empty((len(self._stacks), *self.spec.observation_shape), np.uint8)
+        self.show(observation)
+        return observation
 
     def show(self, into: NDArray) -> None:
         oldest = self._newest + 1
-        for parts, seen in zip(self._parts, into, strict=True):
-            cv2.merge(parts[oldest:] + parts[:oldest], seen)
+        for parts, observation in zip(self._parts, into, strict=True):
+            cv2.merge(parts[oldest:] + parts[:oldest], observation)
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         self._age += 1

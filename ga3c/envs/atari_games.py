@@ -99,14 +99,6 @@ def atari_id(game: str) -> str | None:
     return atari.identifier if atari else None
 
 
-def notes_at_start(settings: EnvSettings) -> list[str]:
-    """Returns a note if the game's id alone makes each frame an agent step, four times as many steps as usual."""
-    game = atari_game_of(settings)
-    if game is None or settings.frame_skip is not None or game.frames_per_step > 1:
-        return []
-    return [f"{settings.game}: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
-
-
 @functools.cache
 def atari_names() -> Mapping[str, AtariGame]:
     """Returns all Atari games by their names, as in "Pong", and by all their ids."""
@@ -179,13 +171,19 @@ def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
     return settings.mode is None and settings.difficulty is None and game.rom in proven()
 
 
-def emulator_notes(settings: EnvSettings) -> list[str]:
-    """Returns a line for the user that names the emulator of an Atari game; no line for other games."""
+def notes_at_start(settings: EnvSettings) -> list[str]:
+    """Returns lines for the user about an Atari game: if its id skips no frames, and which emulator plays.
+
+    An id without frame skip makes each frame an agent step, four times as many steps as usual.
+    """
     game = atari_game_of(settings)
     if game is None:
         return []
+    notes = []
+    if settings.frame_skip is None and game.frames_per_step == 1:
+        notes.append(f"{settings.game}: an agent step is one frame, as this id says; --frame-skip 4 is usual")
     if not is_own(settings, game):
-        return [f"{game.name}: ale-py's emulator plays"]
+        return [*notes, f"{game.name}: ale-py's emulator plays"]
     exact = ("proven identical to" if _proven_as_played(settings, game) else "not proven identical in this game to"
              if game.rom not in proven() else "not proven identical in this mode and difficulty to")
-    return [f"{game.name}: GA3C's own emulator plays, {exact} ale-py's; use --emulator ale for ale-py's"]
+    return [*notes, f"{game.name}: GA3C's own emulator plays, {exact} ale-py's; use --emulator ale for ale-py's"]

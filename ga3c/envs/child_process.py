@@ -21,7 +21,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output, leave
@@ -167,8 +166,7 @@ class ChildProcess:
     def __enter__(self) -> ChildProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

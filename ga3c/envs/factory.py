@@ -74,7 +74,7 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
         try:
             # Gymnasium's checker warns of harmless things. `forms.py` reports the harmful ones.
             return gymnasium.make(game, disable_env_checker=True, **drawing)
-        except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
+        except gymnasium.error.UnregisteredEnv:
             if _registered(game.rpartition(":")[2]):  # another game, which this one makes, is missing
                 raise
             raise _unknown(game) from None

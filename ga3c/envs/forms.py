@@ -21,11 +21,11 @@ class WrongForm(ValueError):
 class Form(NamedTuple):
     """The conversion of an environment's observations into the service's.
 
-    `given` is the shape of the environment's space; `shape` and `dtype` are ours. `arrange` turns one observation of
-    shape `given` into one of `shape`. None means that the shapes are the same. `note` is a line for the user, or "".
+    `space_shape` is the shape of the environment's space; `shape` and `dtype` are ours. `arrange` turns an observation
+    of `space_shape` into one of `shape`. None means that the shapes are the same. `note` is a line for the user, or "".
     """
 
-    given: tuple[int, ...]
+    space_shape: tuple[int, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     arrange: Callable[[NDArray], NDArray] | None = None
@@ -34,8 +34,8 @@ class Form(NamedTuple):
     def take(self, observation: Any, into: NDArray) -> None:
         """Copies one observation into `into`, an array of `shape`. Raises WrongForm for a wrong shape or dtype."""
         array = np.asarray(observation)
-        if array.shape != self.given:
-            raise WrongForm(f"an observation is {array.dtype} {array.shape}; its space says {self.given}")
+        if array.shape != self.space_shape:
+            raise WrongForm(f"an observation is {array.dtype} {array.shape}; its space says {self.space_shape}")
         try:
             np.copyto(into, self.arrange(array) if self.arrange else array,
                       casting="safe" if self.dtype == np.uint8 else "same_kind")

@@ -145,11 +145,6 @@ class GymnasiumEnvironment:
         except NotImplementedError:
             return None
 
-    @property
-    def metadata(self) -> object:
-        """The metadata of the first environment. It should be a mapping, but user code may set anything."""
-        return self.envs[0].metadata
-
 
 def close_all(environments: Iterable[Environment | gymnasium.Env]) -> None:
     """Closes each environment, even if another one fails. Then raises the first exception."""

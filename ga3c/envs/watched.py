@@ -48,7 +48,7 @@ class Watched:
         else:
             assert isinstance(self.environment, GymnasiumEnvironment)
             self.environment.at_end = self._keep_last
-            self.fps = frames_per_second(self.environment.metadata)
+            self.fps = frames_per_second(self.environment.envs[0].metadata)
             self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
 
     @property

@@ -123,5 +123,5 @@ def _cause(error: ChildEnded, output: IO[bytes]) -> str:
         return f"it {error}"
     if error.code == 0:
         lines.append("it wrote no report")
-    how = f"killed by signal {-error.code}" if error.code < 0 else f"exit code {error.code}"
-    return ": ".join([how, *lines[-1:]])
+    ending = f"killed by signal {-error.code}" if error.code < 0 else f"exit code {error.code}"
+    return ": ".join([ending, *lines[-1:]])

@@ -104,7 +104,7 @@ def test_pictures_become_height_width_channels(
         given: tuple[int, ...], arranged_by_hand: Callable[[NDArray], NDArray]) -> None:
     form, picture, seen = arranged(given)
     expected = arranged_by_hand(picture)
-    assert (form.given, form.shape, form.dtype) == (given, expected.shape, np.dtype(np.uint8))
+    assert (form.space_shape, form.shape, form.dtype) == (given, expected.shape, np.dtype(np.uint8))
     assert np.array_equal(seen, expected)
     assert bool(form.note) == (given[0] in (1, 3, 4)), form.note
 

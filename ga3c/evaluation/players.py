@@ -47,7 +47,8 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
     environment cannot be made, `playing` or `spec` raises ConfigError. Raises OSError if no process can be started.
     """
     settings = settings.changed(life_loss=False)
-    parts = shares(protocol, processes)
+    # No process has more rows than the first.
+    parts = [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
     if len(parts) == 1 and not runs_user_code(settings):
         with contextlib.closing(Rows(settings, protocol, limits, parts[0])) as rows:
             yield rows
@@ -69,11 +70,6 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
         deadline = time.monotonic() + CLOSE_SECONDS
         for child in children:
             child.join(max(0.0, deadline - time.monotonic()))
-
-
-def shares(protocol: Protocol, processes: int) -> list[range]:
-    """Returns the rows of each process, for at most `processes` processes. No process has more than the first."""
-    return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
 
 
 class _Processes:

@@ -139,7 +139,7 @@ class Waits:
     def __call__(self) -> Iterator[None]:
         self._n += 1
         if self._n == self._interrupted:
-            assert self._at.wait(30)
+            assert self._at.wait(60)
             raise Interrupted
         yield
 
@@ -172,7 +172,7 @@ def test_what_has_just_started_when_the_wait_is_interrupted_is_ended_before_that
         begun.set()
         if by == "Ctrl-C":
             os.kill(os.getpid(), signal.SIGINT)
-            interrupted.wait(30)
+            interrupted.wait(60)
 
     def interrupt(*signalled: object) -> None:
         interrupted.set()
@@ -204,7 +204,7 @@ def test_what_is_started_after_it_was_given_up_is_ended(monkeypatch: pytest.Monk
 
     def late(process: ForkServerProcess) -> None:
         begun.set()
-        assert given_up.wait(30) and not given.closed, "it is sent what it is given"
+        assert given_up.wait(60) and not given.closed, "it is sent what it is given"
         right(process)
         started.append(process)
 
@@ -214,7 +214,7 @@ def test_what_is_started_after_it_was_given_up_is_ended(monkeypatch: pytest.Monk
         begin(signal.pause, Waits(2, begun), given=given)
     thread, = (thread for thread in threading.enumerate() if thread.name == "starting")
     given_up.set()
-    thread.join(30)
+    thread.join(60)
     assert started[0].exitcode == -signal.SIGKILL and given.closed == 1 and children() <= before
 
 

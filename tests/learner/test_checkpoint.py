@@ -251,7 +251,7 @@ def test_what_was_moved_aside_is_put_back_when_its_successor_gets_no_name(
 def test_killed_or_failing_at_any_call_to_the_disk_it_leaves_a_whole_checkpoint(tmp_path: Path, how: str) -> None:
     script = Path(__file__).parents[1] / "torture.py"
     done = subprocess.run([sys.executable, str(script), str(tmp_path), how], capture_output=True, text=True,
-                          timeout=100, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+                          timeout=200, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30
 

@@ -63,6 +63,6 @@ def test_the_library_of_cuda_that_tensorflow_does_not_find_is_loaded_before_it(t
     program = ("from ga3c.learner.tensorflow.loading import before_tensorflow, cuda_libraries\n"
                "print(cuda_libraries('libcudnn.so.*'), len(cuda_libraries('libcusolver.so.*')))\n"
                "before_tensorflow()\nprint('libcusolver.so.11' in open('/proc/self/maps').read())")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
     assert done.stdout.split() == ["[]", "2", "True"]

@@ -122,7 +122,7 @@ def test_of_a_run_that_goes_on_only_an_agent_that_is_restarted_takes_random_step
         return [(0, 0) in model.predicted[agent] for agent in sorted(model.predicted) if agent]
 
     model = Anywhere(change)
-    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1, random_start_steps=200))
+    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=4, random_start_steps=200))
     run.statistics.agent_steps = 100
     Service(run.settings, run, model, interruption).run()
     assert begun().count(True) == 8 and begun().count(False) == 2
@@ -150,7 +150,7 @@ def test_an_agent_that_dies_is_done_without_and_comes_back(make_run: MakeRun, in
             return super().update(batch, *clock)
 
     model = Counts(change)
-    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1))
+    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=4))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     died = [line for line in (run.directory / "events.jsonl").read_text().splitlines() if '"agent_died"' in line]
     assert len(died) == 1 and json.loads(died[0])["cause"] == "signal"
@@ -167,7 +167,7 @@ def test_what_was_trained_on_is_not_dropped_when_its_agent_dies(make_run: MakeRu
             end_run()
 
     model = Noting(change)
-    run = make_run(in_rounds(**SCHEDULES["multi-batch, twice"], steps=None, minutes=1))
+    run = make_run(in_rounds(**SCHEDULES["multi-batch, twice"], steps=None, minutes=4))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     run.statistics.drain()
     died = [line for line in (run.directory / "events.jsonl").read_text().splitlines() if '"agent_died"' in line]

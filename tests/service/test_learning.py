@@ -74,7 +74,7 @@ def test_it_learns_though_one_step_in_a_hundred_fails(
     best, steps, changes = WORLDS[game]
     failing = faulty.make(tmp_path, monkeypatch, "mixed", after=0.01, world=world)
     settings = configured(game=failing, envs_per_agent=1, agents=8, steps=steps * 3 // 2, tensorboard=False,
-                          dynamic=False, agent_timeout=10.0, **changes)
+                          dynamic=False, agent_timeout=30.0, **changes)
     run = make_run(settings, UntilItPlays)
     run.best, run.clean, run.model = best, game, Learner(settings, run.spec)
     assert Service(settings, run, run.model, interruption).run() == "learned"

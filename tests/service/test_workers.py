@@ -50,7 +50,7 @@ def test_a_thread_ends_or_fails_and_says_so() -> None:
     failed: list[BaseException] = []
     for work in (lambda: None, lambda: 1 / 0):
         thread = WorkerThread("test", work, lambda error, began: failed.append(error))
-        thread.join(5)
+        thread.join(60)
         assert not thread.working
     assert [type(error) for error in failed] == [ZeroDivisionError]
 

@@ -69,7 +69,7 @@ def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Cha
     while served < 3:
         served += len(answer_once(channel, version=7))
     for (thread, outcome), slot in zip(waiting, slots, strict=True):
-        thread.join(5)
+        thread.join(60)
         assert outcome == [0]
         assert channel._store.version[slot, 1] == 7 and channel._store.version[slot, 0] == 0
 
@@ -84,7 +84,7 @@ def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) 
         threading.Event().wait(0.001)
     assert [len(answer_once(channel, most=most)) for _ in taken] == taken
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     channel.close()
 
 
@@ -200,7 +200,7 @@ def test_a_predictor_that_found_nothing_left_counts_again(monkeypatch: pytest.Mo
     for _ in threads:
         channel.dismiss_predictor()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(taken) == [1] * 10 + [16] * 10
     channel.close()
 
@@ -220,7 +220,7 @@ def test_what_an_agent_submits_that_was_given_up_though_it_lives_is_ignored(chan
         slot = serve(channel, new, (TAKE, 0, 0))
         channel._store.submitted_at[slot] = time.monotonic()  # as the agent's process does
         serve(channel, new, (SUBMIT, slot, 0))
-    trainer.join(5)
+    trainer.join(60)
     assert channel.has_delivered(0) and slots == [0, 1] and channel.training_queue == 0
 
 
@@ -240,7 +240,7 @@ def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: C
     waits_for_a_slot(channel)
     assert not outcome
     assert collected(channel, 1) == ([0], False)
-    thread.join(5)
+    thread.join(60)
     assert outcome == [0]
 
 
@@ -251,7 +251,7 @@ def test_a_stopped_agent_drains_with_its_next_prediction(channel: Channel) -> No
     for step in (0, 1):
         thread, outcome = in_thread(lambda step=step: serve(channel, port, (PREDICT, slot, step)))
         answer_once(channel)
-        thread.join(5)
+        thread.join(60)
         assert outcome == [DRAIN]
 
 
@@ -263,7 +263,7 @@ def test_a_stop_message_before_a_slot_is_free_does_not_end_the_wait(channel: Cha
     waits_for_a_slot(channel)
     channel.stop(0)
     assert collected(channel, 1) == ([0], False)
-    thread.join(5)
+    thread.join(60)
     assert outcome == [0]
 
 
@@ -285,14 +285,14 @@ def test_the_status_row_says_what_an_agent_waits_for_and_its_heart_beats_meanwhi
     beats(AgentStatus.WAITING_FOR_PREDICTION)
     assert channel.waiting == 1
     answer_once(channel)
-    thread.join(5)
+    thread.join(60)
     assert outcome == [GO_ON] and store.state[0] == AgentStatus.PLAYING and channel.waiting == 0
     for _ in range(2):
         serve(channel, port, (SUBMIT, serve(channel, port, (TAKE, 0, 0)), 0))
     thread, _ = in_thread(lambda: serve(channel, port, (TAKE, 0, 0)))
     beats(AgentStatus.WAITING_FOR_SLOT)
     collected(channel, 1)
-    thread.join(5)
+    thread.join(60)
     assert store.state[0] == AgentStatus.PLAYING
     channel.retire(0)
     assert channel.playing == 0
@@ -304,7 +304,7 @@ def test_hanging_up_ends_every_wait_of_an_agent(channel: Channel, request_: tupl
     port._free.clear()
     thread, outcome = in_thread(lambda: serve(channel, port, request_))
     channel.hang_up(0)
-    thread.join(5)
+    thread.join(60)
     assert isinstance(outcome[0], ServerGone)
 
 
@@ -317,7 +317,7 @@ def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -
     thread, _ = in_thread(lambda: serve(channel, old, (PREDICT, slot, 0)))
     stale = next(channel.requests(8))
     channel.retire(0)
-    thread.join(5)
+    thread.join(60)
     # The fence is met by whoever collects; a rollout of the agent's would have come first.
     channel.dismiss_trainer()
     assert collected(channel, 1) == ([], True) and vacant == [0]
@@ -327,7 +327,7 @@ def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -
     assert serve(channel, new, (TAKE, 0, 0)) == slot
     thread, outcome = in_thread(lambda: serve(channel, new, (PREDICT, slot, 0)))
     answer_once(channel, version=1)
-    thread.join(5)
+    thread.join(60)
     assert outcome == [0] and store.version[slot, 0] == 1
     channel.close()
 
@@ -340,7 +340,7 @@ def test_each_dismissal_ends_one_consumer_however_they_are_read(channel: Channel
         channel.dismiss_predictor()
         channel.dismiss_trainer()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -386,7 +386,7 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     taken = next(channel.requests(8))
     channel.ask_again(taken)
     assert answer_once(channel) == taken.tickets
-    thread.join(5)
+    thread.join(60)
     assert outcome == [0]
 
 

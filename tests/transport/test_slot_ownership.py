@@ -153,7 +153,7 @@ class SlotOwnership(RuleBasedStateMachine):
             self.lent.pop()[1].close()
         self.collect_all()
         self.channel.dismiss_predictor()
-        self.predictor.join(5)
+        self.predictor.join(60)
         for port in self.ports.values():
             port.close()
         self.channel.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import psutil
@@ -56,12 +55,12 @@ def test_an_update_that_never_ends_is_no_clean_end(
     finally:
         released.set()
         for thread in set(threading.enumerate()) - before:
-            thread.join(30)
+            thread.join(60)
 
 
 def test_no_update_begins_that_would_not_end_in_time(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, waiting, began = CheckingModel(), threading.Event(), list[float]()
+    model, stopping, began = CheckingModel(), threading.Event(), list[int]()
     right = model.update
 
     def slow(batch: Batch, *clock: int) -> UpdateStats | None:
@@ -71,15 +70,18 @@ def test_no_update_begins_that_would_not_end_in_time(
             if not began:
                 model.minibatch_seconds = 1.8
                 end_run()
-            began.append(time.monotonic())
-            waiting.wait(1.8)
+            began.append(model.version)
+            assert stopping.wait(60)
         return right(batch, *clock)
 
     monkeypatch.setattr(model, "update", slow)
-    monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 2.0)
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 3.0)
-    run = make_run(counting(agents=8, trainers=1, steps=None, minutes=1))
-    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 59.0)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 60.0)
+    run = make_run(counting(agents=8, trainers=1, steps=None, minutes=4))
+    service = Service(run.settings, run, model, interruption)
+    stop_all = service._agents.stop_all
+    monkeypatch.setattr(service._agents, "stop_all", lambda at_once: (stopping.set(), stop_all(at_once=at_once)))
+    assert service.run() == "SIGTERM"
     assert len(began) == 1
 
 

@@ -116,13 +116,13 @@ def test_in_rounds_agents_that_wait_for_a_slow_one_are_no_stall() -> None:
 def test_when_nothing_moves_all_stacks_are_logged(
         where: str, agents: int, what: str, make_run: MakeRun, interruption: Signals,
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stall_alarm, "STALL_SECONDS", 1.0)
     model = CheckingModel()
     right, told = getattr(model, where), threading.Event()
 
     def hold(argument, *clock: int):
         if model.version > 20:
-            assert told.wait(20.0)
+            monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)  # not before: agents take long to start, too
+            assert told.wait(60.0)
         return right(argument, *clock)
 
     monkeypatch.setattr(model, where, hold)
@@ -139,10 +139,21 @@ def test_when_nothing_moves_all_stacks_are_logged(
 def test_agents_that_wait_are_not_silent_however_short_the_timeout(make_run: MakeRun, interruption: Signals) -> None:
     model = CheckingModel()
     right = model.predict
-    model.predict = lambda observation: (time.sleep(0.4), right(observation))[1]  # type: ignore[method-assign]
-    settings = counting_with_faults(steps=None, minutes=0.06, agent_timeout=0.05)
-    run = make_run(settings)
-    Service(settings, run, model, interruption).run()
+    slow = list[int]()
+
+    def slowly(observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+        if len(model.predicted) == 6:  # environments: all agents play
+            service._host.agents._settings = run.settings.changed(agent_timeout=0.05)
+            time.sleep(0.4)
+            slow.append(len(observation))
+            if len(slow) == 8:
+                end_run()
+        return right(observation)
+
+    model.predict = slowly  # type: ignore[method-assign]
+    run = make_run(counting_with_faults(steps=None, minutes=4))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM"
     assert not events(run, "agent_hung") and not events(run, "agent_died")
 
 
@@ -176,13 +187,13 @@ def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
         def update(self, batch: Batch, *clock: int) -> UpdateStats:
             if self.version == 20:
                 end_run()
-                self.in_a_hurry.wait(30)
+                self.in_a_hurry.wait(60)
                 while "Updates take long" not in log.read_text() and time.monotonic() < deadline:
                     time.sleep(0.01)
             return super().update(batch, *clock)
 
     model = Long()
-    run = make_run(counting_with_faults(envs_per_agent=1, trainers=1, steps=None, minutes=1))
+    run = make_run(counting_with_faults(envs_per_agent=1, trainers=1, steps=None, minutes=4))
     log, deadline = run.directory / "log.txt", time.monotonic() + 60
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     assert model.in_a_hurry.is_set()

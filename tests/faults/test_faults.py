@@ -34,7 +34,8 @@ MakeRun = Callable[..., Recorder]
 
 def lose_patience(service: Service, seconds: float = 2.0) -> None:
     """From now on an agent is silent after so many seconds: all have begun, however slow the machine is."""
-    service._host.agents._settings = service._settings.changed(agent_timeout=seconds)
+    agents = service._host.agents
+    agents._settings = agents._settings.changed(agent_timeout=seconds)
 
 
 class Dropping(CheckingModel):

@@ -121,7 +121,7 @@ def test_when_nothing_moves_all_stacks_are_logged(
 
     def hold(argument, *clock: int):
         if model.version > 20:
-            monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)  # not before: agents take long to start, too
+            monkeypatch.setattr(stall_alarm, "STALL_SECONDS", 1.0)  # not before: agents take long to start, too
             assert told.wait(60.0)
         return right(argument, *clock)
 

@@ -86,8 +86,7 @@ def slow_gradients(s: Settings, batch: Batch, model: Learner, later: Learner | N
     return np.array(slopes), (loss(np.zeros(4), H) - loss(np.zeros(4), -H)) / (2 * H)
 
 
-@pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(("normalized", "cut"), [(False, False), (True, True)])
 @pytest.mark.parametrize("kind", [
     {"algorithm": "a3c", "correction": "none"}, {"algorithm": "a3c", "correction": "clipped-is"},
     {"algorithm": "a3c", "correction": "vtrace"}, {"algorithm": "a2c"}, {"algorithm": "ppo"}, {"algorithm": "appo"}])

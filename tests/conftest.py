@@ -70,12 +70,12 @@ def nothing_left_behind() -> Iterator[None]:
     threads = set(threading.enumerate())
     shared_memory = set(os.listdir("/dev/shm"))
     yield
-    _, alive = psutil.wait_procs(_strangers(processes), timeout=20)
+    _, alive = psutil.wait_procs(_strangers(processes), timeout=60)
     for process in alive:  # so that the tests that follow have the cores
         process.kill()
     assert not alive, f"processes left behind: {alive}"
     for thread in set(threading.enumerate()) - threads:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive(), f"thread left behind: {thread}"
     wait_until(lambda: set(os.listdir("/dev/shm")) <= shared_memory, "shared memory left behind")
 

@@ -43,7 +43,7 @@ def counting(**changes: object) -> Settings:
 
 def counting_with_faults(**changes: object) -> Settings:
     """The same with fewer agents and a deadline: something in it is to fail."""
-    return counting(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
+    return counting(**{"steps": 4000, "agent_nice": 0, "minutes": 4, "agents_max": 3, **changes})
 
 
 def events(run: Recorder | Path, kind: str) -> list[dict]:

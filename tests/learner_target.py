@@ -35,6 +35,21 @@ class OneMore(A3C):
                     rows={"error": error})
 
 
+class Remembers(A3C):
+    """Reads what no rollout has: its value is to be `wanted`, where `weight` is not 0."""
+
+    reads = ("observation", "wanted", "weight", "filled")
+
+    def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
+        return Prepared({"observation": flat(batch["observation"], 3), "wanted": batch["wanted"],
+                         "weight": batch["weight"], "filled": keras.ops.reshape(batch["filled"], (-1,))})
+
+    def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
+        ops = keras.ops
+        value = network(rows["observation"], training=True)["value"][:, 0]
+        return Loss(ops.mean(rows["weight"] * ops.square(rows["wanted"] - value)), {})
+
+
 def own_network(settings: Any, spec: EnvSpec) -> keras.Model:
     seen = keras.Input(spec.observation_shape)
     return keras.Model(seen, {name: keras.layers.Dense(head.units, head.activation)(seen)

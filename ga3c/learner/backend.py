@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ga3c.algorithms.base import Algorithm, Rates
     from ga3c.envs.base import EnvSpec
     from ga3c.learner.tensorflow.kernels import Kernel
-    from ga3c.transport.fields import Outputs
+    from ga3c.transport.fields import Field, Outputs
     from ga3c.transport.slots import Batch
 
 Tensor = Any
@@ -200,16 +200,24 @@ def start(settings: Settings) -> None:
     start_tensorflow(settings)
 
 
-def make_updating(settings: Settings, env: EnvSpec, algorithm: Algorithm) -> UpdatingBackend:
-    """Builds the network with its optimizer and compiles predictions and updates. Raises ConfigError."""
+def make_updating(settings: Settings, env: EnvSpec, algorithm: Algorithm,
+                  fields: Mapping[str, Field]) -> UpdatingBackend:
+    """Builds the network with its optimizer and compiles predictions and updates. Raises ConfigError.
+
+    fields: those of one rollout, or whatever the first axis of a batch counts, by name.
+    """
     from ga3c.learner.tensorflow import backend
-    return backend.Updating(settings, env, algorithm)
+    return backend.Updating(settings, env, algorithm, fields)
 
 
-def make_differentiating(settings: Settings, env: EnvSpec, algorithm: Algorithm) -> DifferentiatingBackend:
-    """Builds the network with its optimizer's statistics and compiles predictions and gradients. Raises ConfigError."""
+def make_differentiating(settings: Settings, env: EnvSpec, algorithm: Algorithm,
+                         fields: Mapping[str, Field]) -> DifferentiatingBackend:
+    """Builds the network with its optimizer's statistics and compiles predictions and gradients. Raises ConfigError.
+
+    fields: see `make_updating`.
+    """
     from ga3c.learner.tensorflow import backend
-    return backend.Differentiating(settings, env, algorithm)
+    return backend.Differentiating(settings, env, algorithm, fields)
 
 
 def make_inference(settings: Settings, env: EnvSpec, algorithm: Algorithm,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import make_differentiating
-from ga3c.learner.learner import UpdateStats, make_algorithm
+from ga3c.learner.learner import UpdateStats, fields_of_rollouts, make_algorithm
 from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.learner.skips import Skips
 from ga3c.settings.schema import Settings
@@ -27,7 +27,8 @@ class SharedLearner:
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         algorithm = make_algorithm(settings)
-        self._backend = make_differentiating(settings, env, algorithm)
+        self._backend = make_differentiating(
+            settings, env, algorithm, fields_of_rollouts(settings, env, algorithm.outputs(env)))
         self.precision = self._backend.precision
         self.device = self._backend.device
         self.settings = settings.changed(precision=self.precision)

@@ -80,6 +80,18 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
     }
 
 
+def rollout_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field],
+                   discounted: bool = False) -> dict[str, Field]:
+    """Returns the fields of one rollout in a batch by name: those of a slot without the extra row.
+
+    And `reused`, how many of its first steps were in an earlier batch, and `filled` (T, 1), whether there is a step.
+    """
+    with_extra_row = {*outputs, *PER_REQUEST}
+    fields = {name: Field((rollout_length, *field.shape[1:]), field.dtype) if name in with_extra_row else field
+              for name, field in slot_fields(env, rollout_length, n_envs, outputs, discounted).items()}
+    return {**fields, "reused": Field((), np.int32), "filled": Field((rollout_length, 1), np.bool_)}
+
+
 STATUS_FIELDS = {
     "state": Field((), np.int64),            # an `AgentStatus`
     "heartbeat": Field((), np.float64),      # monotonic seconds of the last heartbeat

@@ -155,8 +155,10 @@ class Slots(_Facts):
 
     @property
     def rollout_fields(self) -> dict[str, Field]:
-        """The fields of one rollout in a batch, by name."""
-        return {name: Field(array.shape[1:], array.dtype) for name, array in self.empty_batch(1).arrays.items()}
+        """The fields of one rollout in a batch of such slots, by name."""
+        batch = self.empty_batch(1)
+        return {name: Field(array.shape[1:], array.dtype)
+                for name, array in {**batch.arrays, "filled": batch.filled}.items()}
 
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
         """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""

@@ -123,7 +123,7 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
 @pytest.mark.parametrize(("lines", "says"), [
     ("    reads = property(lambda self: 1 / 0)",
      "'mine:Mine' fails in `reads`: ZeroDivisionError: division by zero (mine.py, line 5)"),
-    ("    reads = (*A2C.reads, 'advantages')", "'mine:Mine' reads 'advantages', which no rollout has"),
+    ("    reads = (*A2C.reads, 'advantages')", "'mine:Mine' reads 'advantages', which its batches do not have"),
     ("    def outputs(self, env):\n        raise SystemExit(3)",
      "fails in `outputs`: SystemExit: the code 3 (mine.py, line 6)"),
     *((f"    def outputs(self, env):\n        found = super().outputs(env)\n"

@@ -10,6 +10,8 @@ from batches import VECTOR, random_batch, settings
 
 from ga3c.learner.learner import Learner
 from ga3c.settings.messages import ConfigError
+from ga3c.transport.fields import Field
+from ga3c.transport.slots import Batch, Slots
 
 ALGORITHM = "learner_target:OneMore"
 
@@ -47,6 +49,27 @@ def test_an_update_says_the_error_of_each_row_and_nothing_of_those_it_left_out()
             assert np.isnan(update.rows["error"][~filled]).all()
         else:  # no weight has changed before
             np.testing.assert_allclose(update.rows["error"], 1.0, atol=1e-4)
+
+
+def test_a_source_states_its_fields_and_shapes_and_the_update_reads_them() -> None:
+    store = Slots(VECTOR, 1, 1, 1)
+    n, fields = 64, {**store.rollout_fields, "wanted": Field((), np.dtype(np.float32)),
+                     "weight": Field((), np.dtype(np.float32))}
+    kind = settings(algorithm="learner_target:Remembers", optimizer="adam", learning_rate=0.01)
+    with pytest.raises(ConfigError, match="reads 'wanted', which its batches do not have"):
+        Learner(kind, VECTOR)
+    model, rng = Learner(kind, VECTOR, fields), np.random.default_rng(0)
+    batch = store.empty_batch(n)
+    batch.steps[:] = 1
+    batch.observation[:] = rng.normal(size=batch.observation.shape)
+    wanted, weight = np.full(n, 3.0, np.float32), (np.arange(n) < n // 2).astype(np.float32)
+    wanted[n // 2:] = 1e6
+    batch = Batch({**batch.arrays, "wanted": wanted, "weight": weight})
+    for _ in range(200):
+        assert model.update(batch, 0, 0) is not None
+    model.publish()
+    value = model.predict(batch.observation.reshape(n, 3))[0]["value"]
+    np.testing.assert_allclose(value[:n // 2], 3.0, atol=0.5)
 
 
 def test_a_network_that_keeps_no_snapshot_has_no_target() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -20,7 +19,8 @@ from ga3c.learner.tensorflow.updates import GradientsOf, OneStep, Passes, Signat
 from ga3c.learner.tensorflow.variables import Variables
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-from ga3c.transport.slots import Batch, Slots
+from ga3c.transport.fields import Field
+from ga3c.transport.slots import Batch
 
 _CHECKPOINT = "a checkpoint"
 
@@ -29,7 +29,7 @@ class TensorFlowBackend:
     """Variables on a device, and predictions: the `Backend` that the two below have in common."""
 
     @our_keras()
-    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
+    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm, fields: Mapping[str, Field]) -> None:
         dense = fitting_network(settings.algorithm, env) == "dense"
         self.precision = "float32" if dense else precision(settings.algorithm)
         self._variables = Variables(settings, env, algorithm, self.precision)
@@ -43,13 +43,11 @@ class TensorFlowBackend:
         weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self.publish()]
         observation = tf.TensorSpec((None, *env.observation_shape), env.observation_dtype)
         self._predict, _ = self._compiler.compiled(self._acted, [observation, *weights])
-        shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
-                      outputs=algorithm.outputs(env), discounted=settings.algorithm.normalize_rewards).empty_batch(1)
         for name in self._variables.reads:
-            if not isinstance(getattr(shown, name, None), np.ndarray):
-                raise ConfigError(f"algorithm: {settings.algorithm.algorithm!r} reads {name!r}, which no rollout has")
-        batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
-                 for array in (getattr(shown, name) for name in self._variables.reads)]
+            if name not in fields:
+                raise ConfigError(f"algorithm: {settings.algorithm.algorithm!r} reads {name!r}, which "
+                                  "its batches do not have")
+        batch = [tf.TensorSpec((None, *fields[name].shape), fields[name].dtype) for name in self._variables.reads]
         self._compile(settings, Signature(batch, weights, weights if algorithm.reads_target else []))
 
     def _compile(self, settings: Settings, signature: Signature) -> None:

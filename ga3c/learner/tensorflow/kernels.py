@@ -241,13 +241,14 @@ class _Built:
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         from ga3c.learner.backend import make_updating
-        from ga3c.learner.learner import make_algorithm
+        from ga3c.learner.learner import fields_of_rollouts, make_algorithm
         self._passes, (n_rollouts, length) = settings.algorithm.passes, minibatch(settings)
         settings = settings.changed(passes=1, minibatches=1, rollout_length=length, optimizer="rmsprop",
                                     rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
         self._rates = {name: number.start for name, number in algorithm.rates.items()}
-        self._backend = make_updating(settings, spec, algorithm)
+        self._backend = make_updating(
+            settings, spec, algorithm, fields_of_rollouts(settings, spec, algorithm.outputs(spec)))
         self._batch = _batch(settings, spec, algorithm.outputs(spec), n_rollouts)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
+import emulator_cuda
 import pytest
-from programs import tool
 
 
-def test_a_game_that_is_not_known_is_named() -> None:
-    done = tool("bench/emulator_cuda", "pnog")
-    assert done.returncode == 2
-    assert "error: 'pnog' is not among the ROMs that this emulator knows" in done.stderr.splitlines()[-1]
-
-
-def test_that_there_is_no_gpu_is_told_in_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    done = tool("bench/emulator_cuda", "pong")
-    assert done.returncode == 2
-    assert "error: no GPU is found; it needs" in done.stderr.splitlines()[-1], done.stderr
+@pytest.mark.parametrize(("game", "told"), [
+    ("pnog", "error: 'pnog' is not among the ROMs that this emulator knows"),
+    ("pong", "error: no GPU is found; it needs")])
+def test_what_it_cannot_do_is_told_in_the_last_line(
+        game: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("numba.cuda.is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["emulator_cuda", game])
+    with pytest.raises(SystemExit) as ended:
+        emulator_cuda.main()
+    assert ended.value.code == 2 and told in capsys.readouterr().err.splitlines()[-1]

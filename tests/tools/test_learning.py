@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,16 @@ def test_every_row_is_trained_and_evaluated_and_listed(
     assert curve["minutes"][-1] == round(200 / 60, 2)
     assert (tmp_path / "learning.png").read_bytes()[:4] == b"\x89PNG"
 
+    shutil.rmtree(tmp_path / "one")
+    (tmp_path / "learning.md").unlink()
+    called.clear()
+    assert learning.main() == 0 and capsys.readouterr().out == text, "numbers outlive their runs"
+    assert called == [("two", 200), ("two", "played", 5)]
+    assert json.loads((tmp_path / "learning.json").read_text()) == numbers
+    table(tmp_path, TWO.replace("100", "150"))
+    called.clear()
+    assert learning.main() == 0 and called[:2] == [("one", 150), ("one", "played", 5)]
+
 
 def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
         tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,21 +136,6 @@ def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
                      "| two | Pong | 3 | - | - | - | 18 | - | - | - | - | - | - |"]
     assert (tmp_path / "learning.png").exists()
     assert json.loads((tmp_path / "learning.json").read_text())["one"]["curve"]["score"][-1] == 90
-
-
-def test_numbers_outlive_their_runs(
-        tmp_path: Path, called: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
-    files = [tmp_path / f"learning.{kind}" for kind in ("json", "md", "png")]
-    before = [file.read_bytes() for file in files]
-    shutil.rmtree(tmp_path / "one")
-    (tmp_path / "learning.md").unlink()
-    called.clear()
-    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
-    assert called == [("two", 200), ("two", "played", 5)] and [file.read_bytes() for file in files] == before
-    called.clear()
-    assert not learning.make(table(tmp_path, TWO.replace("100", "150")), tmp_path, 5)
-    assert called[:2] == [("one", 150), ("one", "played", 5)]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"one": 3}'])
@@ -174,6 +170,16 @@ def test_a_run_that_went_on_elsewhere_names_all_machines_and_commits(tmp_path: P
     assert tuple(learning._origin(run).values()) == ("c0ffee, decade", "Z80, 6502", 1)
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back the signal handlers of before."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signals = list[int]()
@@ -192,15 +198,11 @@ def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
 
     monkeypatch.setattr(learning, "train", train)
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    try:
-        assert learning.main() == 130
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+    assert learning.main() == 130
     assert signals == [signal.SIGTERM]
 
 
+@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("ends", ["in time", "with its steps"])
 def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
         ends: str, tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch,
@@ -218,12 +220,7 @@ def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
     monkeypatch.setattr(signal, "setitimer", lambda *timer: timers.append(timer))
     monkeypatch.setattr(learning, "train", interrupted)
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path), "--minutes-left", "9"])
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    try:
-        assert learning.main() == 130
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+    assert learning.main() == 130
     assert called == ["one"] and "repeat the command to continue" in capsys.readouterr().err
     assert timers == [(signal.ITIMER_REAL, 540.0)]
 

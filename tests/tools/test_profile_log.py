@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from programs import tool_here
@@ -28,8 +29,16 @@ def profile(*arguments: object) -> subprocess.CompletedProcess[str]:
     return tool_here("bench/profile_log", *arguments, COLUMNS="140")
 
 
-def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
-    done = profile(written_run(tmp_path / "one", 120, 2000.0), written_run(tmp_path / "two", 60, 3000.0))
+def rewritten(run: Path, change: Callable[[int, dict], dict]) -> None:
+    """Makes of each row, but the torn last one, what `change(number, row)` returns."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(change(*each)) + "\n" for each in enumerate(rows)))
+
+
+def test_it_summarises_and_compares_runs_also_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    done = profile(written_run(tmp_path / "a/run", 120, 2000.0), written_run(tmp_path / "b/run", 60, 3000.0))
     assert done.returncode == 0, done.stderr
     lines = {line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:4]]
              for line in done.stdout.splitlines() if line.startswith("│")}
@@ -39,40 +48,22 @@ def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
     assert lines["memory MB"][0] == "502 (+1.00 per minute)"
     split = {"wait_ms": 9.0, "queue_ms": 4.0, "service_ms": 3.0, "reply_ms": 2.0, "gather_ms": 2.5, "update_ms": 20.0}
     assert {name: float(lines[name][0].split()[0]) for name in split} == split
+    assert "dropped steps" not in done.stdout
 
 
-def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -> None:
+def test_dropped_steps_and_bottlenecks_are_told_where_there_are_some(tmp_path: Path) -> None:
     run = written_run(tmp_path / "one", 60, 1000.0)
-    assert "dropped steps" not in profile(run).stdout
-    lines = (run / "metrics.jsonl").read_text().splitlines()[:-1]
-    rows = [json.loads(line) | {"dropped_steps": 20_000} for line in lines]
-    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    assert "20,000 (25.0% of all played)" in profile(run).stdout
-
-
-def test_bottlenecks_are_shown_with_their_shares_of_the_seconds(tmp_path: Path) -> None:
-    run = written_run(tmp_path / "one", 60, 1000.0)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
-    rows[3:60] = [row | {"bottleneck": "environments" if number < 46 else "external load"}
-                  for number, row in enumerate(rows[3:60], 3)]
-    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    lines = [[cell.strip() for cell in line.split("│")[1:3]] for line in profile(run).stdout.splitlines()]
+    rewritten(run, lambda number, row: row | {"dropped_steps": 20_000} | (
+        {"bottleneck": "environments" if number < 46 else "external load"} if 3 <= number < 60 else {}))
+    shown = profile(run).stdout
+    assert "20,000 (25.0% of all played)" in shown
+    lines = [[cell.strip() for cell in line.split("│")[1:3]] for line in shown.splitlines()]
     assert ["bottleneck", "environments 75%, external load 25%"] in lines
-
-
-def test_runs_of_one_name_have_a_column_each(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    done = profile(written_run(tmp_path / "a/run", 60, 2000.0), written_run(tmp_path / "b/run", 60, 3000.0))
-    assert "2,000" in done.stdout and "3,000" in done.stdout
 
 
 def test_only_the_last_minutes_count_if_asked(tmp_path: Path) -> None:
     run = written_run(tmp_path / "one", 60, 1000.0)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
-    for row in rows[:30]:
-        row["pps"] = 1.0
-    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    rewritten(run, lambda number, row: row | ({"pps": 1.0} if number < 30 else {}))
     assert "1,000.0 (1,000.0 - 1,000.0)" in profile(run, "--last-minutes", 0.45).stdout
     assert "1,000.0 (1,000.0 - 1,000.0)" not in profile(run).stdout
 

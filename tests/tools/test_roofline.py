@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import roofline
-from programs import tool
+from programs import tool, tool_here
 
 from ga3c.settings.files import resolve
 
@@ -27,6 +27,7 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
     assert sum(result["attribution_us"].values()) == pytest.approx(
         report["machine"]["cores"] * 1e6 / result["steps_per_second"])
     assert "toy:catch: " in done.stdout and "agents beyond" in done.stdout
+    assert f"at most {result['limit']:,.0f} agent steps/s" in done.stdout
 
 
 def test_the_time_of_all_cores_is_divided_without_a_rest() -> None:
@@ -74,15 +75,7 @@ def test_where_a_gpu_computes_the_roofline_tells_no_limit(
     assert shown.err.count("\n") == 1 and "CUDA_VISIBLE_DEVICES=-1" in shown.err and not shown.out
 
 
-@pytest.mark.slow
-def test_without_runs_the_roofline_tells_the_limit(tmp_path: Path) -> None:
-    file = tmp_path / "roofline.json"
-    done = tool("bench/roofline", "--games", "toy:catch", "--runs", "0", "--seconds", "0.2", "--json", file)
-    assert done.returncode == 0, done.stderr
-    result, = json.loads(file.read_text())["results"]
-    assert f"at most {result['limit']:,.0f} agent steps/s" in done.stdout and result["runs"] == []
-
-
-def test_a_game_the_roofline_does_not_know_is_one_line() -> None:
-    done = tool("bench/roofline", "--games", "toy:catch", "--", "--lerning-rate", "1")
+@pytest.mark.usefixtures("own_directory")
+def test_a_flag_that_the_roofline_does_not_know_is_one_line() -> None:
+    done = tool_here("bench/roofline", "--games", "toy:catch", "--", "--lerning-rate", "1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--learning-rate" in done.stderr

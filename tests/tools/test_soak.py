@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import soak
 from programs import TOOLS
+from rows import rows
 
 
 def test_what_a_soak_says_of_growth_and_of_replacements() -> None:
@@ -25,30 +26,39 @@ def test_what_a_soak_says_of_growth_and_of_replacements() -> None:
     assert soak.replacements([{"event": event, "time": at} for event, at in told]) == [1.5, 2.0]
 
 
+def test_seconds_without_an_update_are_told_once_training_is_warm(tmp_path: Path) -> None:
+    lines = rows(10, time=[float(t) for t in range(10)], tps=[0.0] * 7 + [3.0] * 3,
+                 memory_mb=500.0)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "events.jsonl").touch()
+    told = soak.report(tmp_path, [], 0, 0)
+    assert (told["seconds"], told["seconds_without_update"]) == (4, 1)
+
+
 @pytest.mark.slow
-def test_a_soak_shoots_agents_and_tells_what_came_of_it(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, TOOLS / "bench/soak.py", "--minutes", "0.3", "--every", "1", "--", "--game",
-                           "toy:catch", "--no-dynamic", "--agents", "4", "--no-tensorboard"], capture_output=True,
-                          text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["exit_code"] == 0 and told["shots"] == told["deaths"]["signal"] >= 10 and told["replaced"] >= 10
-    assert told["seconds_without_update"] == 0 and len(told["memory_mb_by_minute"]) == 1
+def test_a_soak_shoots_agents_until_it_is_told_to_end_and_ends_its_run(tmp_path: Path) -> None:
+    command = [sys.executable, TOOLS / "bench/soak.py", "--every", "1", "--", "--game", "toy:catch", "--no-dynamic",
+               "--agents", "4", "--no-tensorboard"]
 
+    def replaced() -> bool:
+        """Whether ten agents have died and others taken their places."""
+        events = [file.read_text() for file in tmp_path.glob("soak-*/run/events.jsonl")]
+        return bool(events) and events[0].count('"agent_started"') >= 14 and events[0].count('"agent_died"') >= 10
 
-def test_a_soak_that_is_told_to_end_ends_its_run(tmp_path: Path) -> None:
-    command = [sys.executable, TOOLS / "bench/soak.py", "--", "--game", "toy:catch", "--no-dynamic", "--agents", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
-        while not (rows := [*tmp_path.glob("soak-*/run/metrics.jsonl")]):
+        while not replaced():
             assert process.poll() is None
             time.sleep(0.1)
         process.terminate()
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 143
+    run, = tmp_path.glob("soak-*/run")
     told = json.loads(out)
-    assert told["exit_code"] == 143 and told["run"] == str(rows[0].parent), "the report is of the time until then"
-    assert (rows[0].parent / "soak.json").read_bytes() == out
-    events = (rows[0].parent / "events.jsonl").read_text()
+    assert told["exit_code"] == 143 and told["run"] == str(run), "the report is of the time until then"
+    assert told["shots"] >= told["deaths"]["signal"] >= 10 and told["replaced"] >= 10
+    assert len(told["memory_mb_by_minute"]) >= 1
+    assert (run / "soak.json").read_bytes() == out
+    events = (run / "events.jsonl").read_text()
     assert json.loads(events.splitlines()[-1])["event"] == "end", "no process is left behind, see conftest.py"
 
 

@@ -84,7 +84,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         rate = float(settings.schedule.agents * settings.agents.envs_per_agent)
         pps = rate * (1 if settings.algorithm.network == "small" else settings.algorithm.large_stride / 10)
         return {"steps_per_second": rate, "pps": pps, "tps": 2.0, "prediction_batch": 3.0, "lag_mean": None,
-                "cpu_machine": 1.5}
+                "cpu_machine": 1.5, "training_queue": 0.5}
 
     monkeypatch.setattr(speed, "speed", note)
     return asked
@@ -132,16 +132,23 @@ def test_environments_that_cannot_be_shared_are_a_mistake(
     assert "9 cannot be shared by 4 agents" in capsys.readouterr().err and not measured
 
 
-def test_short_runs_are_measured_once_and_drawn(tmp_path: Path) -> None:
-    def lines(*agents: int) -> list[str]:
-        done = tool("figures/speed", "workers", "--out", tmp_path, "--game", "toy:catch", "--agents", *agents,
-                    "--predictors", 1, "--trainers", 1, "--networks", "dense", "--seconds", 4, "--",
-                    "--envs-per-agent", "2", "--training-batch-min", "20", "--rollout-length", "5")
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+def test_workers_are_measured_once_and_drawn(
+        call: Call, measured: list[Settings], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--game", "toy:catch", "--agents", 1, 3, "--predictors", 1, "--trainers", 2, "--networks", "dense")
+    assert call("workers", *common) == 0 and len(measured) == 2
+    *runs, heading, rule, one, three = capsys.readouterr().out.splitlines()
+    assert sorted(run.rsplit(" ", 3)[0] for run in runs) == ["dense 1 1 2", "dense 3 1 2"]
+    assert call("workers", *common) == 0 and len(measured) == 2
+    assert capsys.readouterr().out.splitlines() == [heading, rule, one, three]
+    assert [row[:4] for row in table(tmp_path / "workers.md")] == [["dense", "1", "1", "2"], ["dense", "3", "1", "2"]]
+    assert (tmp_path / "workers.png").read_bytes().startswith(b"\x89PNG")
 
-    first, *table_lines = lines(1)
-    assert first.startswith("dense 1 1 1 ") and lines(1) == table_lines
+
+@pytest.mark.slow
+def test_a_short_run_is_measured(tmp_path: Path) -> None:
+    done = tool("figures/speed", "workers", "--out", tmp_path, "--game", "toy:catch", "--agents", 1, "--predictors", 1,
+                "--trainers", 1, "--networks", "dense", "--seconds", 4, "--", "--envs-per-agent", "2",
+                "--training-batch-min", "20", "--rollout-length", "5")
+    assert done.returncode == 0 and done.stdout.startswith("dense 1 1 1 "), done.stderr
     line, = map(json.loads, (tmp_path / "workers.jsonl").read_text().splitlines())
     assert line["agents"] == 1 and line["steps_per_second"] > 0 and line["prediction_batch"] == 2
-    assert (tmp_path / "workers.png").read_bytes().startswith(b"\x89PNG")

@@ -58,10 +58,10 @@ def state_of_this_process() -> tuple[Any, ...]:
 def test_a_game_that_changes_its_process_changes_nothing_here(effect: str) -> None:
     before = state_of_this_process()
     children = set(psutil.Process().children(recursive=True))
-    assert probe(configured(game=f"odd:{effect}-making-v0", agent_timeout=20.0)).n_actions == 2
+    assert probe(configured(game=f"odd:{effect}-making-v0", agent_timeout=60.0)).n_actions == 2
     assert state_of_this_process() == before
     left = set(psutil.Process().children(recursive=True)) - children
-    assert not psutil.wait_procs(left, timeout=20)[1], "what was killed takes a moment to end"
+    assert not psutil.wait_procs(left, timeout=60)[1], "what was killed takes a moment to end"
 
 
 def test_what_fails_to_close_is_played_all_the_same_and_said() -> None:

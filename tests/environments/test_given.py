@@ -14,7 +14,6 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import TransformReward
 from numpy.typing import NDArray
 
-from ga3c.envs.check import check
 from ga3c.envs.factory import make_environment
 from ga3c.envs.forms import Form, form_of
 from ga3c.envs.gymnasium import GymnasiumEnvironment
@@ -61,14 +60,6 @@ def test_what_has_none_is_named(game: str, says: str) -> None:
     with pytest.raises(ValueError) as caught:
         play(game)
     assert says in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("game", ["reward-none", "observation-shape"])
-def test_the_check_says_so_in_one_line(game: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check(configured(game=f"odd:{game}-v0"))
-    said = str(caught.value)
-    assert said.startswith(f"game: 'odd:{game}-v0' fails at its first step: WrongForm: ") and "\n" not in said
 
 
 def test_the_last_observation_of_an_episode_is_its_own_though_all_are_one_array() -> None:

@@ -10,7 +10,6 @@ from command_line import Command
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit, vector
 from plain import Plain
 
-import ga3c
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.settings.messages import ConfigError
 
@@ -47,9 +46,8 @@ def test_a_normalizing_wrapper_is_refused_wherever_it_is(env: gymnasium.Env, ref
 
 @pytest.mark.parametrize(("arguments", "settings"), [
     (["--game", "odd:normalizes-v0"], "--normalize-rewards and --normalize-observations"),
-    *((["--game", "CartPole-v1", "--wrappers", f"gymnasium.wrappers{form}:{kind}"], setting)
-      for form in ("", ".vector") for kind, setting in (("NormalizeObservation", "--normalize-observations"),
-                                                        ("NormalizeReward", "--normalize-rewards")))])
+    (["--game", "CartPole-v1", "--wrappers", "gymnasium.wrappers:NormalizeObservation"], "--normalize-observations"),
+    (["--game", "CartPole-v1", "--wrappers", "gymnasium.wrappers.vector:NormalizeReward"], "--normalize-rewards")])
 def test_a_run_with_one_ends_before_it_begins(
         tmp_path: Path, train_here: Command, arguments: list[str], settings: str) -> None:
     done = train_here(*arguments, "--run-dir", str(tmp_path / "run"))
@@ -57,9 +55,3 @@ def test_a_run_with_one_ends_before_it_begins(
     line, = done.stderr.splitlines()
     assert f"use {settings} instead" in line
     assert not (tmp_path / "run").exists()
-
-
-def test_the_python_api_refuses_one_with_the_same_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="use --normalize-observations instead"):
-        ga3c.train(game="CartPole-v1", wrappers=("gymnasium.wrappers:NormalizeObservation",),
-                   run_dir=str(tmp_path / "run"), quiet=True)

@@ -246,7 +246,7 @@ def test_a_truncated_episode_always_ends_its_score(make: Make) -> None:
 @pytest.mark.parametrize("game", [
     pytest.param(game, marks=[] if game == "Qbert" else pytest.mark.slow)
     for game in ("Pong", "Breakout", "Qbert", "MiniatureGolf")])
-@pytest.mark.parametrize("changed", [{}, {"sticky_actions": 0.25}, {
+@pytest.mark.parametrize("changed", [{}, {
     "noop_max": 3, "life_loss": True, "sticky_actions": 0.25, "fire_reset": True, "max_episode_frames": 600}])
 def test_a_saved_state_goes_on_in_another_object_to_the_bit(
         make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict[str, object]) -> None:

@@ -22,7 +22,3 @@ def test_rules_give_what_ale_py_gives(game: str) -> None:
     play(referees, rng, 80, poked=True)
     stand_still(referees, rng, 150)
     assert referees.different == 0
-
-
-def test_each_game_has_a_rom() -> None:
-    assert set(RULES) <= set(ale_py.roms.get_all_rom_ids())

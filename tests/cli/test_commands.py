@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -47,10 +48,20 @@ def test_settings_are_printed_without_heavy_imports() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_has_a_version_and_one_line_for_a_wrong_option(name: str) -> None:
-    done = run(*command(name, "--version"))
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ga3c 0.")
-    done = run(*command(name, "--versio", "run"))
-    assert (done.returncode, done.stdout) == (2, "")
+def test_each_has_a_version_and_one_line_for_a_wrong_option(
+        name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module, function = COMMANDS[name].split(":")
+
+    def ended(*arguments: str) -> tuple[int | str | None, str, str]:
+        """Exit code and output of a call in this process."""
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit) as end:
+            getattr(importlib.import_module(module), function)()
+        return end.value.code, *capsys.readouterr()
+
+    code, out, err = ended("--version")
+    assert (code, err) == (0, "") and out.startswith("ga3c 0.")
+    code, out, err = ended("--versio", "run")
     told = ("unknown option --versio; did you mean --version?\n", "the following arguments are required: ")
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith(tuple(f"{name}: {text}" for text in told))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and err.startswith(tuple(f"{name}: {text}" for text in told))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, Command, recorded, told, train
+from command_line import Command, recorded, told
 from trained import make_trained
 
 from ga3c.commands import train as cli
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("own_directory")
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
 ])
 def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, train_here: Command) -> None:
-    done = (train if "--lerning-rate" in arguments else train_here)(*arguments)  # one as a user starts it
+    done = train_here(*arguments)
     assert done.returncode == 2
     assert told(done.stderr).count("\n") == 1 and says in done.stderr, done.stderr
     assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
@@ -45,7 +45,8 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
     ("game: Pong", ("metrics.jsonl",), "--resume: run has no checkpoint yet; a new run may have its settings: --config "
                                        "run/config.yaml --run-dir null"),
     ("", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game")])
-def test_what_cannot_be_resumed_is_told_at_once(config: str, made: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_resumed_is_told_at_once(
+        config: str, made: tuple[str, ...], says: str, train_here: Command) -> None:
     Path("run").mkdir()
     Path("run/config.yaml").write_text(config)
     for path in made:
@@ -53,11 +54,17 @@ def test_what_cannot_be_resumed_is_told_at_once(config: str, made: tuple[str, ..
             Path("run", path).mkdir(parents=True)
         else:
             Path("run", path).touch()
-    done = train("--resume", "run")
+    done = train_here("--resume", "run")
     assert (done.returncode, done.stdout) == (2, "") and says in done.stderr, done.stderr
 
 
-def test_settings_without_effect_are_told_at_the_start(train_here: Command) -> None:
+def test_the_start_tells_of_settings_without_effect_and_of_the_chosen_kernel(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(settings: Settings, spec: EnvSpec, tell: Callable[[str], object], *how: object) -> Kernel:
+        tell("Kernels: what was measured")
+        return Kernel("onednn", "bfloat16")
+
+    monkeypatch.setattr("ga3c.learner.backend.choose_kernel", choose)
     done = train_here("--game", "toy:catch", "--no-tensorboard", "--agents", "2", "--algorithm", "a2c", "--trainers",
                       "2", "--frame-skip", "2", "--steps", "100", "--run-dir", "run")
     assert (done.returncode, done.stderr) == (0, "")
@@ -66,8 +73,9 @@ def test_settings_without_effect_are_told_at_the_start(train_here: Command) -> N
                  "would leave all other values",
                  "No effect: --trainers; --schedule alternating says which agents are answered, and what an update "
                  "takes",
-                 "No effect: --frame-skip; toy:catch is no Atari game"):
+                 "No effect: --frame-skip; toy:catch is no Atari game", "Kernels: what was measured"):
         assert line in begun["notes"] and done.stdout.count(line) == 1, begun["notes"]
+    assert (begun["kernels"], begun["precision"]) == ("onednn", "float32"), "layers for vectors are float32"
 
 
 def test_counts_of_flags_win_over_the_start_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,16 +98,3 @@ def test_a_run_is_located_by_its_path_or_a_checkpoint(monkeypatch: pytest.Monkey
     monkeypatch.chdir("run/checkpoints")
     assert located("best") == located("000000000010") == (Path(".."), Path("../checkpoints/000000000010"))
     assert located("../checkpoints/000000000020/") == (Path(".."), Path("../checkpoints/000000000020"))
-
-
-def test_a_run_computes_with_the_chosen_kernel(train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(settings: Settings, spec: EnvSpec, tell: Callable[[str], object], *how: object) -> Kernel:
-        tell("Kernels: what was measured")
-        return Kernel("onednn", "bfloat16")
-
-    monkeypatch.setattr("ga3c.learner.backend.choose_kernel", choose)
-    done = train_here(*QUICK, "--serial", "--steps", "100", "--run-dir", "run")
-    assert done.returncode == 0 and "Kernels: what was measured" in done.stdout, done.stderr
-    begun, = recorded("start")
-    assert (begun["kernels"], begun["precision"]) == ("onednn", "float32"), "layers for vectors are float32"
-    assert "Kernels: what was measured" in begun["notes"]

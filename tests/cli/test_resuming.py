@@ -18,18 +18,17 @@ from ga3c.service.supervisor import Service
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 
-def test_a_serial_run_with_a_break_has_the_same_weights(train_here: Command) -> None:
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_serial_run_with_a_break_has_the_same_weights(apart: bool, train_here: Command) -> None:
+    run = train if apart else train_here  # apart: each in a process of its own
     for name, steps in (("one", "3000"), ("two", "1400")):
-        done = train("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
+        done = run("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
         assert done.returncode == 0, done.stderr
-    done = train("--resume", "two", "--steps", "3000")
+    done = run("--resume", "two", "--steps", "3000")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
     assert one.name == two.name
     assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
-    other = train_here("--serial", "--seed", "1", *QUICK, "--steps", "3000", "--run-dir", "three")
-    assert other.returncode == 0
-    assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
 
 def test_a_run_leaves_its_record_and_goes_on(train_here: Command) -> None:
@@ -173,17 +172,7 @@ def test_counts_at_a_resume_win_over_the_start_of_the_run(
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_settings_of_a_resume_hold_for_the_next(train_here: Command) -> None:
-    assert train_here("--resume", "run", "--steps", "10000", "--gamma", "0.9").returncode == 0
-    printed = train_here("--resume", "run", "--print-config").stdout
-    assert "\n  gamma: 0.9 " in printed and "\n  steps: 10000 " in printed
-
-
-# ------------------------------------------------------------------------------------------------ what it goes on with
-
-
-@pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
+def test_settings_and_a_lowered_learning_rate_hold_for_the_next_resume(
         train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     factors = []
     right = Service.run
@@ -194,6 +183,8 @@ def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
         return right(service)
 
     monkeypatch.setattr(Service, "run", run)
-    for steps in ("10000", "14000"):
-        assert train_here("--resume", "run", "--steps", steps).returncode == 0
+    assert train_here("--resume", "run", "--steps", "10000", "--gamma", "0.9").returncode == 0
+    printed = train_here("--resume", "run", "--print-config").stdout
+    assert "\n  gamma: 0.9 " in printed and "\n  steps: 10000 " in printed
+    assert train_here("--resume", "run", "--steps", "14000").returncode == 0
     assert factors == [1.0, 0.5]

@@ -58,7 +58,7 @@ def test_a_policy_file_keeps_how_the_game_was_played(tmp_path: Path) -> None:
     assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
 
 
-def test_a_policy_file_keeps_all_settings_of_the_game_but_those_of_training_alone() -> None:
+def test_a_policy_file_keeps_all_of_the_game_but_what_is_of_training_alone() -> None:
     assert {*EnvSettings.model_fields} - {*policy._SETTINGS} == {"life_loss", "emulator"}
 
 
@@ -113,20 +113,13 @@ def test_a_run_gives_its_newest_whole_checkpoint_and_says_what_it_passed_over(ru
     assert len(found.passed_over) == 1 and "is damaged" in found.passed_over[0]
 
 
-def test_a_checkpoint_is_found_by_its_path_from_anywhere(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(run / "checkpoints")
-    for where in (run / "checkpoints/000000000010", "000000000010", "../checkpoints/000000000010/"):
-        found = find(where)
-        assert found.run is not None and found.run.samefile(run)
-        assert found.progress["agent_steps"] == 10
-    Path("000000000020").rename("000000000020.abandoned")
-    assert find("000000000020.abandoned").progress["agent_steps"] == 20
-
-
-def test_the_best_checkpoint_is_found_once_there_is_one(run: Path) -> None:
+def test_a_checkpoint_is_found_by_its_path_the_best_one_and_one_that_was_left(run: Path) -> None:
+    assert find(run / "checkpoints/000000000010").progress["agent_steps"] == 10
     assert "has chosen a best" in refused(run / "checkpoints/best")
     checkpoint.set_best(run / "checkpoints", checkpoint.Best("000000000020", 1.0, {}))
     assert find(run / "checkpoints/best").progress["agent_steps"] == 20
+    (run / "checkpoints/000000000020").rename(run / "checkpoints/000000000020.abandoned")
+    assert find(run / "checkpoints/000000000020.abandoned").progress["agent_steps"] == 20
 
 
 def test_a_shipped_policy_is_found_by_its_name(tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,15 +48,10 @@ def loses_its_directory() -> None:
     os.rmdir(place)
 
 
-def ends_by_a_thread() -> None:
-    threading.Timer(0.3, os._exit, [0]).start()
-
-
 EFFECTS: dict[str, Callable[[], object]] = {
     "exit": lambda: sys.exit("enough of this"), "leave": lambda: os._exit(0),
     "interrupt": lambda: signal.raise_signal(signal.SIGINT) or _raise(KeyboardInterrupt()), "block": sleeps,
-    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV), "thread-leave": ends_by_a_thread,
-    "generator-exit": lambda: _raise(GeneratorExit()), "recursion": lambda: EFFECTS["recursion"](),
+    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV), "recursion": lambda: EFFECTS["recursion"](),
     # What changes the whole process, and does no harm where it is contained.
     "sigterm": lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
     "sigint": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -55,8 +55,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..
 # ------------------------------------------------------------------------------------------------ ends
 
 @pytest.mark.parametrize(("game", "cause"), [
-    ("exit-later", "SystemExit: enough of this"), ("interrupt-later", "KeyboardInterrupt"),
-    ("generator-exit-later", "GeneratorExit"), ("RaisesInNoText", "RuntimeError: level \\udce9 is broken"),
+    ("interrupt-later", "KeyboardInterrupt"), ("RaisesInNoText", "RuntimeError: level \\udce9 is broken"),
     ("StopsItsHelper", "RuntimeError: the helper is lost")])
 def test_what_a_step_raises_costs_episodes_and_no_process(game: str, cause: str, serve: Run) -> None:
     run = serve(game, steps=600)
@@ -76,7 +75,7 @@ def test_a_game_that_ends_every_agent_ends_the_run_with_its_cause(
     assert [event["quarantined"] for event in died].count(True) == 2 and len(died) == 10
 
 
-@pytest.mark.parametrize(("game", "code"), [("leave-later", 0), ("thread-leave-later", 0), ("closerange-later", 1)])
+@pytest.mark.parametrize(("game", "code"), [("leave-later", 0), ("closerange-later", 1)])
 def test_an_agent_that_ends_after_some_rollouts_backs_off(game: str, code: int, serve: Run) -> None:
     def stop(run: Recorder) -> None:
         if len(events(run, "agent_died")) >= 4:
@@ -136,7 +135,7 @@ def test_what_environments_start_ends_with_their_agent_however_that_ends(serve: 
             end_run()
 
     run = serve("StartsEndless", shoot)
-    assert helpers and not psutil.wait_procs(helpers, timeout=20)[1]
+    assert helpers and not psutil.wait_procs(helpers, timeout=60)[1]
     assert [event["exitcode"] for event in events(run, "agent_died")] == [-signal.SIGKILL]
     left = [int(pid) for pid in (tmp_path / "started").read_text().split() if psutil.pid_exists(int(pid))]
-    assert not psutil.wait_procs([psutil.Process(pid) for pid in left], timeout=20)[1]
+    assert not psutil.wait_procs([psutil.Process(pid) for pid in left], timeout=60)[1]

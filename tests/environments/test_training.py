@@ -29,7 +29,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     yield start
     for each in made:
-        _, left = psutil.wait_procs([*each.group(), *helpers()], timeout=20)
+        _, left = psutil.wait_procs([*each.group(), *helpers()], timeout=60)
         for process in left:
             process.kill()
         each.process.communicate()
@@ -54,7 +54,7 @@ def test_a_run_in_processes_survives_all_at_once(started: Callable[..., Started]
     each.wait_for(lambda: len(psutil.Process(first).children()) == 2)  # the other agent may have been first
     its = psutil.Process(first).children()
     os.kill(first, signal.SIGKILL)
-    assert not psutil.wait_procs(its, timeout=20)[1], "what it has started lives on"
+    assert not psutil.wait_procs(its, timeout=60)[1], "what it has started lives on"
     steps = rows(RUN)[-1]["agent_steps"]
     each.wait_for(lambda: len(recorded("agent_started")) > 2 and rows(RUN)[-1]["agent_steps"] > steps)
     each.process.send_signal(signal.SIGTERM)
@@ -88,4 +88,4 @@ def test_what_environments_start_ends_with_the_main_process(started: Callable[..
     members = [*helpers(), *each.group()]
     each.process.kill()
     each.process.communicate()
-    assert not psutil.wait_procs(members, timeout=20)[1]
+    assert not psutil.wait_procs(members, timeout=60)[1]

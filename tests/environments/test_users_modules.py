@@ -213,13 +213,3 @@ def test_an_algorithm_anneals_numbers_of_its_own(here: Path) -> None:
     learner = Learner(batches.settings(algorithm="mine:Mine", anneal_steps=100), batches.VECTOR)
     updates = [learner.update(batches.random_batch(), steps, 0) for steps in (0, 50, 100, 150)]
     assert [update and update.metrics["mine"] for update in updates] == [1.0, 0.5, 0.0, 0.0]
-
-
-def test_a_mistake_in_an_algorithm_ends_the_command(here: Path) -> None:
-    (here / "mine.py").write_text("from ga3c.algorithms.a2c import A2C\nclass Mine(A2C):\n"
-                                  "    def loss(self, network, rows, rates):\n        return rows['policy']\n")
-    done = subprocess.run([*TRAIN, *ON_CORRIDOR, "--algorithm", "mine:Mine"], capture_output=True, text=True,
-                          timeout=200, check=False)
-    assert (done.returncode, done.stderr) == (
-        2, "ga3c-train: algorithm: 'mine:Mine' fails in `loss`: KeyError: 'policy' (mine.py, line 4)\n")
-    assert not Path("run").exists()

@@ -59,7 +59,6 @@ class Machine(NamedTuple):
 # Costs of a processor are near those of real runs; those of a GPU are assumptions.
 TWO = Machine(2, 342e-6)  # cores
 EIGHT = Machine(8, 342e-6)
-PAPER = Machine(4, 244e-6, envs=1, rollout_length=5, batch=40, slots=4)  # the paper's batches
 GPU = Machine(16, 244e-6, devices=1, observation=1.5e-6, sample=6e-6)
 
 

@@ -97,16 +97,7 @@ def test_a_signal_while_the_game_is_checked_ends_cleanly(
     assert out.splitlines()[-1] == f"Ended by {number.name} before the run began" and not Path("run").exists()
 
 
-@pytest.mark.usefixtures("compiled_emulator")
-def test_signals_in_quick_succession_are_one(started: Callable[..., Started]) -> None:
-    each = started("--game", "Pong", "--run-dir", "run")  # as Ctrl-C in a terminal and the program above send them
-    each.wait_for(lambda: len(each.group()) > 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
-        each.process.send_signal(number)
-    out, err = each.end()
-    assert (each.process.returncode, err) == (130, "") and "Ended by SIGINT" in out
-
-
+@pytest.mark.slow  # the mechanism: tests/envs/emulator/test_own_environment.py
 def test_a_signal_while_the_emulator_is_compiled_ends_cleanly(
         started: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
@@ -150,21 +141,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(started: Callable[..., S
     assert "No checkpoint: it was not waited for" in out
 
 
-@pytest.mark.slow  # that nothing is evaluated then: tests/service/test_evaluations.py
-def test_a_second_ctrl_c_does_not_wait_for_the_last_evaluation(started: Callable[..., Started]) -> None:
-    each = started(*QUICK, "--run-dir", "run", "--steps", "2000", "--evaluation-minutes", "9",
-                   changed=SLOW.format("checkpoint.save", HELD.format("True", 1000)))
-    assert each.process.stdout is not None
-    assert any(line == "held\n" for line in each.process.stdout)
-    for _ in range(2):
-        each.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-    out, err = each.end()
-    assert (each.process.returncode, told(err)) == (130, "")
-    assert "No checkpoint: it was not waited for" in out and events(Path("run"))[-1]["event"] == "end"
-
-
-def test_agents_leave_signals_to_the_main_process(started: Callable[..., Started]) -> None:
+def test_agents_leave_signals_to_the_main_process_and_several_are_one(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
     agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
@@ -187,11 +164,12 @@ def test_agents_leave_signals_to_the_main_process(started: Callable[..., Started
     os.killpg(each.process.pid, signal.SIGHUP)  # its terminal goes away
     each.wait_for(lambda: len(rows(Path("run"))) > before + 1)
     assert all(psutil.pid_exists(pid) for pid in agents) and not recorded("agent_died")
-    os.killpg(each.process.pid, signal.SIGTERM)  # as `timeout` and batch systems send it
-    each.process.send_signal(signal.SIGTERM)  # a repetition is no reason to lose the checkpoint
+    os.killpg(each.process.pid, signal.SIGINT)  # as Ctrl-C in a terminal, and then the program above, send them
+    for _ in range(2):
+        each.process.send_signal(signal.SIGTERM)  # a repetition is no reason to lose the checkpoint
     out, err = each.end()
-    assert (each.process.returncode, err) == (143, "")
-    assert not recorded("agent_died") and "Ended by SIGTERM" in out and checkpoints(Path("run"))
+    assert (each.process.returncode, err) == (130, "")
+    assert not recorded("agent_died") and "Ended by SIGINT" in out and checkpoints(Path("run"))
 
 
 # What the service is doing when the signal comes, beside those of PHASES.
@@ -199,7 +177,7 @@ STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-b
           "changing workers": ["--start", "1/1/1", "--agents-max", "6", "--controller", "paper", "--window", "1"]}
 
 
-@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES, ("stopped agents", "nothing trained")))
+@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES, ("stopped agents",)))
 def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "toy:catch", "--no-tensorboard", "--run-dir", "run", *STATES[state])
     each.wait_for(lambda: Path("run/metrics.jsonl").exists() and len(rows(Path("run"))) > 0)

@@ -163,5 +163,5 @@ def test_a_signal_ends_it_with_all_that_a_game_has_started(run: Callable[..., Pa
         evaluating.send_signal(signum)
         rest = evaluating.stderr.read().splitlines()
     assert evaluating.returncode == code and all(line.startswith("ga3c-eval: 0 of 1") for line in rest), rest
-    assert not psutil.wait_procs(members, timeout=20)[1]
+    assert not psutil.wait_procs(members, timeout=60)[1]
     assert signum == signal.SIGKILL or not list(temporary.iterdir())

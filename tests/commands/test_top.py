@@ -18,7 +18,10 @@ from typing import Any
 
 import pyte
 import pytest
+from command_line import Command
 from rows import ROW, rows
+
+from ga3c.commands import top as module
 
 TOP = [sys.executable, "-c", "from ga3c.commands.launch import top; top()"]
 BUSY = {"cpu_agents": 1.5, "cpu_server": 0.4, "cpu_machine": 1.98, "wait_ms": 5.0, "slot_wait_ms": 0.5, "play_ms": 1.5,
@@ -123,9 +126,16 @@ def opened() -> Iterator[Callable[..., Terminal]]:
         terminal.kill()
 
 
-def top(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TOP, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False,
-                          env={**os.environ, "COLUMNS": "100"})
+@pytest.fixture
+def top(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`ga3c-top` in this process, without a terminal."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        code = module.top([*map(str, arguments)])
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return call
 
 
 def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Terminal]) -> None:
@@ -173,7 +183,7 @@ def test_an_interrupt_of_the_first_panel_leaves_the_cursor(run: Written) -> None
     assert terminal.finish() == 130 and not terminal.screen.cursor.hidden
 
 
-def test_a_silent_run_is_told_from_one_at_work(run: Written) -> None:
+def test_a_silent_run_is_told_from_one_at_work(run: Written, top: Command) -> None:
     run.row(ROW)
     hour_ago = time.time() - 3600
     for name in ("metrics.jsonl", "events.jsonl"):
@@ -188,7 +198,7 @@ def test_a_silent_run_is_told_from_one_at_work(run: Written) -> None:
     assert "at work" in top(run.path, "--once").stdout
 
 
-def test_an_ended_run_is_shown_once_without_a_terminal(run: Written) -> None:
+def test_an_ended_run_is_shown_once_without_a_terminal(run: Written, top: Command) -> None:
     for row in rows(3):
         run.row(row)
     run.event(event="end", time=8.0, reason="--steps 6000", agent_steps=6000)
@@ -211,7 +221,7 @@ def test_without_a_terminal_rows_are_lines_to_the_end_of_the_run(run: Written) -
     assert process.returncode == 0
 
 
-def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_run_is_one_line(tmp_path: Path, top: Command) -> None:
     done = top(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (
         2, "", f"ga3c-top: {tmp_path} is no run: it has no metrics.jsonl\n")

@@ -23,7 +23,7 @@ class Disk:
         monkeypatch.setattr(checkpoint, "save", self._save)
 
     def _save(self, *arguments: Any) -> Path:
-        assert self.ready.wait(20)
+        assert self.ready.wait(100)
         return self.saved(*arguments)
 
 
@@ -46,7 +46,7 @@ def test_a_slow_disk_does_not_stop_the_rows(
     assert [row["agent_steps"] for row in rows(tmp_path)] == [10, 20, 30, 40, 50]
     assert names(tmp_path) == [] and not woken.is_set()
     disk.ready.set()
-    assert woken.wait(20), "the supervisor is told"
+    assert woken.wait(100), "the supervisor is told"
     clock.now += 1.0
     record.tick(learned(record, 6), WORKERS, [])
     record.checkpoints.wait()

@@ -51,14 +51,14 @@ def test_of_a_machine_used_in_part_only_what_is_ours_counts(
 
 
 def test_what_games_start_counts_with_their_agent_and_with_the_evaluator() -> None:
-    spin = "import time\nend = time.time() + 30\nwhile time.time() < end: pass"
+    spin = "import time\nend = time.time() + 300\nwhile time.time() < end: pass"
     started = [subprocess.Popen([sys.executable, "-c", f"import subprocess, sys\n"
                                  f"subprocess.run([sys.executable, '-c', {spin!r}], process_group={group})"],
                                 process_group=0) for group in (None, 0)]
     agent, evaluator = (process.pid for process in started)
     meter, alone = Meter(user_code=True), Meter()
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 100
         while not all(psutil.Process(pid).children() for pid in (agent, evaluator)) and time.monotonic() < deadline:
             time.sleep(0.01)
         games = [psutil.Process(pid).children()[0] for pid in (agent, evaluator)]

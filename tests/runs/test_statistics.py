@@ -102,7 +102,7 @@ def test_reports_that_arrive_out_of_order_do_not_turn_the_totals_back() -> None:
     assert row["trainings"] == 2
 
 
-def test_steps_and_episodes_count_when_they_are_collected_and_updates_when_they_are_made() -> None:
+def test_steps_and_episodes_count_when_collected_and_updates_when_made() -> None:
     """So a replay, whose batches bring no new steps, stops neither limits nor rates."""
     statistics = Statistics(4)
     statistics.collect(ended(1.0, 2.0))

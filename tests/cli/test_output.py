@@ -84,7 +84,7 @@ def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
 
 
 def test_divergence_is_one_line_and_exit_code_4_without_a_checkpoint(train_here: Command) -> None:
-    done = train_here(*QUICK, "--learning-rate", "1e30", "--run-dir", "run")
+    done = train_here(*QUICK, "--serial", "--learning-rate", "1e30", "--run-dir", "run")
     assert done.returncode == 4 and done.stderr.count("\n") == 1, done.stderr
     assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
     ended, = recorded("end")
@@ -99,7 +99,7 @@ def test_a_disk_that_is_gone_at_the_end_is_one_line_and_exit_code_5(
         raise FileNotFoundError(2, "No such file or directory", "run/checkpoints")
 
     monkeypatch.setattr("ga3c.learner.checkpoint.save", save)
-    done = train_here(*QUICK, "--steps", "500", "--run-dir", "run")
+    done = train_here(*QUICK, "--serial", "--steps", "500", "--run-dir", "run")
     assert done.returncode == 5 and done.stderr.count("\n") == 1, done.stderr
     assert "ga3c-train: ended by a failure of storage: FileNotFoundError: [Errno 2]" in done.stderr
     assert recorded("end") and "No checkpoint" in done.stdout.splitlines()[-1]

@@ -60,11 +60,11 @@ def test_the_sdist_can_be_built_from(built: Path) -> None:
     assert {"setup.cfg", "pyproject.toml", "README.md"} | package() <= names
 
 
-@pytest.mark.parametrize(("parser", "option"), [
-    ("train", "--learning-rate"), ("evaluate", "--episodes"), ("export", "--no-onnx"), ("track", "--project")])
-def test_a_shell_can_complete_the_commands(parser: str, option: str) -> None:
-    made = importlib.import_module(f"ga3c.commands.{parser}").parser()
-    assert option in shtab.complete(made, "bash")
+def test_a_shell_can_complete_the_commands() -> None:
+    for parser, option in (("train", "--learning-rate"), ("evaluate", "--episodes"), ("export", "--no-onnx"),
+                           ("track", "--project")):
+        made = importlib.import_module(f"ga3c.commands.{parser}").parser()
+        assert option in shtab.complete(made, "bash"), parser
 
 
 # ------------------------------------------------------------------------------------------------ documentation
@@ -73,10 +73,10 @@ def test_the_page_of_settings_is_of_these_settings() -> None:
     assert (ROOT / "docs/settings.md").read_text(encoding="utf-8") == page()
 
 
-@pytest.mark.parametrize("name", ["corridor.py", "my_network.py", "minigrid.yaml"])
-def test_an_example_is_shown_as_it_is(name: str) -> None:
+def test_examples_are_shown_as_they_are() -> None:
     shown = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-    assert f"\n{(ROOT / 'docs/examples' / name).read_text(encoding='utf-8')}```\n" in shown
+    for name in ("corridor.py", "my_network.py", "minigrid.yaml"):
+        assert f"\n{(ROOT / 'docs/examples' / name).read_text(encoding='utf-8')}```\n" in shown, name
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:

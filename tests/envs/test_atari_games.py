@@ -14,7 +14,7 @@ from scripted import refusal
 
 from ga3c.envs import atari_games
 from ga3c.envs.atari_games import (
-    atari_game_of, atari_id, atari_names, find_atari_game, is_own, notes_at_start, plain_name, proven)
+    atari_game_of, atari_names, find_atari_game, is_own, notes_at_start, plain_name, proven)
 from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError

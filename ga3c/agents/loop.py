@@ -62,7 +62,7 @@ class Progress:
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, acting: Acting, agent: int = 0,
          at: Progress | None = None, resumed: bool = False, again: bool = False,
-         discount: float | None = None) -> Player:
+         discount: float | None = None, cuts: bool = False) -> Player:
     """Plays until a prediction is granted with DRAIN. The environment must have been reset.
 
         request   granted with
@@ -82,6 +82,7 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, actin
         again: whether to ask for a second prediction after a full rollout, and act on that one. See
             `Schedule.requests_twice`.
         discount: gamma of `discounted_reward`; None if the slots have no such field.
+        cuts: whether a slot ends where an episode is truncated, so that `following` has its final observation.
     """
     T = store.rollout_length
     at = at or Progress.new(store.n_envs)
@@ -110,13 +111,15 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, actin
             return
         outputs = {name: store.__dict__[name][at.slot, at.step] for name in store.outputs}
         action = acting.choose(outputs, rng, acting.explore(at.now, agent, store.n_envs))
-        _step(environment, store, at, action, discount)
-        if not at.final:
+        transition = _step(environment, store, at, action, discount)
+        if cuts and True in transition.truncated.tolist():
+            yield from _cut(environment, store, at, transition)
+        elif not at.final:
             yield from _next_step(environment, store, at)
 
 
 def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[np.int64],
-          discount: float | None) -> None:
+          discount: float | None) -> Transition:
     """Steps the environments and fills the slot. Sets `at.final` if a final observation must be predicted."""
     slot, t = at.slot, at.step
     transition = environment.step(action)
@@ -135,12 +138,26 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
         for env in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
             at.score[env], at.began[env] = 0.0, at.now
     if not _keeps_values(store):
-        return
+        return transition
     if transition.dropped:  # the next observation is unknown: use the last one's value
         store.final_value[slot, t] = store.value[slot, t]
     elif transition.final_observation is not None:
         store.following[slot] = transition.final_observation
         at.final = True
+    return transition
+
+
+def _cut(environment: Environment, store: Slots, at: Progress, transition: Transition) -> Generator[Request, int, None]:
+    """Ends the slot at a truncation. `following` is the final observation where there is one, else the next."""
+    at.length = at.step + 1
+    slot = at.slot
+    environment.show(store.following[slot])
+    if transition.dropped:  # the final observation is unknown: use the last one
+        store.following[slot] = store.observation[slot, at.step]
+    elif transition.final_observation is not None:
+        cut = transition.truncated
+        store.following[slot][cut] = transition.final_observation[cut]
+    yield from _next_step(environment, store, at, shown=True)
 
 
 def _add_discounted(store: Slots, at: Progress, transition: Transition, discount: float) -> None:
@@ -151,10 +168,13 @@ def _add_discounted(store: Slots, at: Progress, transition: Transition, discount
     at.discounted = [0.0 if over else each for each, over in zip(sums, ended, strict=True)]
 
 
-def _next_step(environment: Environment, store: Slots, at: Progress) -> Generator[Request, int, None]:
+def _next_step(environment: Environment, store: Slots, at: Progress,
+               shown: bool = False) -> Generator[Request, int, None]:
+    """Goes on to the next step, if need be in another slot. shown: whether `following` is there already."""
     at.step += 1
     if at.step == (at.length or store.rollout_length):
-        environment.show(store.following[at.slot])
+        if not shown:
+            environment.show(store.following[at.slot])
         store.steps[at.slot] = at.step
         full = at.slot
         if _keeps_values(store):

@@ -124,7 +124,8 @@ def agent_main(port: Port, store: Slots, settings: Settings, acting: Acting, see
             first = schedule.first(port.agent, port.generation)
             drive(play(environment, store, rng, acting, port.agent,
                        Progress.new(store.n_envs, first, mixed.tolist(), played),
-                       again=schedule.requests_twice, discount=reward_discount(settings.algorithm)), grants, store)
+                       again=schedule.requests_twice, cuts=schedule.remembers,
+                       discount=reward_discount(settings.algorithm)), grants, store)
             try:
                 environment.close()
             except BaseException:  # noqa: B036  # all rollouts are submitted, so this harms nothing

@@ -57,7 +57,7 @@ class PQN:
             reward = ops.clip(reward, -shared.reward_clip, shared.reward_clip)
         returns = vtrace_returns(
             reward, batch["terminated"], batch["truncated"], batch["filled"], batch["value"], batch["final_value"],
-            batch["bootstrap_value"], ops.ones_like(reward), shared.gamma, self.settings.value.td_lambda)
+            batch["bootstrap_value"], ops.ones_like(reward), shared.gamma, self.settings.pqn.td_lambda)
         return Prepared({
             "observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
             "returns": ops.reshape(returns, (-1,)), "filled": filled_samples(batch["filled"], ops.shape(reward))})

@@ -132,6 +132,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import notes_at_start
     from ga3c.envs.check import check
+    from ga3c.replay.ring import bytes_per_row
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field
@@ -143,7 +144,13 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
         check_unused(settings, here)
     goes_on = None if weights_only else directory
     observation = Field(spec.observation_shape, spec.observation_dtype)
-    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs"), observation.nbytes):
+    replay = settings.replay.replay_size * bytes_per_row(spec) if settings.schedule.remembers else 0
+    if replay:
+        notes.append(f"Replay: {replay / 2**30:.1f} GB for {settings.replay.replay_size:,} steps, taken as it fills")
+        if goes_on is not None:
+            notes.append("The replay begins empty: what was played before is not kept. Updates go on after "
+                         f"{settings.replay.replay_start:,} steps of the learned policy")
+    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs"), observation.nbytes, replay):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:

@@ -138,7 +138,8 @@ class AtariEnvironment:
         else:
             self._consoles = AleConsoles(loaded, fires)
         self.spec = EnvSpec(
-            game.name, (*FRAME_SIZE, self._STACK), np.dtype(np.uint8), len(self.actions), game.frames_per_step)
+            game.name, (*FRAME_SIZE, self._STACK), np.dtype(np.uint8), len(self.actions), game.frames_per_step,
+            self._STACK)
         self._stacks = np.zeros((n_envs, self._STACK, *FRAME_SIZE), np.uint8)  # ring buffers that advance together
         self._newest = 0  # index of the newest frame in each ring buffer
         self._parts = [list(stack) for stack in self._stacks]

@@ -22,7 +22,8 @@ class EnvSpec(NamedTuple):
 
     `observation_shape` and `observation_dtype` describe one environment's observation, channels last. `frames_per_step`
     is the number of emulator frames of one agent step, 1 without an emulator. If the frame skip is drawn for each step,
-    it is the mean. A run counts its frames by it.
+    it is the mean. A run counts its frames by it. `stacked` is k if the last axis of an observation is a stack of k
+    planes, the newest last, that moves on by one each step; else 1.
     """
 
     name: str
@@ -30,6 +31,7 @@ class EnvSpec(NamedTuple):
     observation_dtype: np.dtype
     n_actions: int
     frames_per_step: int
+    stacked: int = 1
 
 
 class Transition(NamedTuple):

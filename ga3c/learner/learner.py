@@ -30,11 +30,12 @@ from ga3c.envs.containment import contained, reraising
 from ga3c.envs.factory import import_callable
 from ga3c.learner.backend import Observed, Weights, make_updating
 from ga3c.learner.failures import DeviceFailed, TooLarge
+from ga3c.learner.samples import batch_fields
 from ga3c.learner.skips import Diverged, Skips
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-from ga3c.transport.fields import Field, Outputs, rollout_fields
+from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import Batch
 
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
@@ -92,12 +93,6 @@ def make_algorithm(settings: Settings) -> Algorithm:
     return OwnAlgorithm(name, made) if ":" in name else made
 
 
-def fields_of_rollouts(settings: Settings, env: EnvSpec, outputs: Mapping[str, Field]) -> dict[str, Field]:
-    """Returns the fields of one rollout of agents with these settings and outputs, by name."""
-    return rollout_fields(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, outputs,
-                          settings.algorithm.normalize_rewards)
-
-
 class Model(Protocol):
     """The part of a learner that the record, evaluations and the command use. `Learner` documents it."""
 
@@ -138,7 +133,8 @@ class Learner:
     """
 
     def __init__(self, settings: Settings, env: EnvSpec, fields: Mapping[str, Field] | None = None) -> None:
-        """`fields`: those that the source of batches states, see `service.batches.BatchSource`; None: of rollouts."""
+        """`fields`: what the source of batches states, see `service.batches.BatchSource`; None: as the settings say.
+        """
         algorithm = make_algorithm(settings)
         self._seed = settings.run.seed
         self._rates_at = functools.partial(
@@ -147,7 +143,7 @@ class Learner:
         self.acting = algorithm.acting
         self._environments = settings.schedule.agents * settings.agents.envs_per_agent
         self._backend = make_updating(
-            settings, env, algorithm, fields or fields_of_rollouts(settings, env, self.outputs))
+            settings, env, algorithm, fields or batch_fields(settings, env, self.outputs))
         self.precision = self._backend.precision
         self.device = self._backend.device
         self.version = self.min_valid_version = 0

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import make_differentiating
-from ga3c.learner.learner import UpdateStats, fields_of_rollouts, make_algorithm
+from ga3c.learner.learner import UpdateStats, make_algorithm
+from ga3c.learner.samples import batch_fields
 from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.learner.skips import Skips
 from ga3c.settings.schema import Settings
@@ -28,7 +29,7 @@ class SharedLearner:
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         algorithm = make_algorithm(settings)
         self._backend = make_differentiating(
-            settings, env, algorithm, fields_of_rollouts(settings, env, algorithm.outputs(env)))
+            settings, env, algorithm, batch_fields(settings, env, algorithm.outputs(env)))
         self.precision = self._backend.precision
         self.device = self._backend.device
         self.settings = settings.changed(precision=self.precision)

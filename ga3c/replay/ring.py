@@ -29,7 +29,7 @@ class Sampled(NamedTuple):
 
     observation: the state. action: taken on it. returns: G, the discounted sum of the m rewards that follow. following:
     the state after them. discount: gamma^m, or 0 where the episode terminated, and `following` counts nothing.
-    stream, serial: the row, for priorities. age: steps of its stream since it was played.
+    stream, serial: the row, for priorities. version: of the weights that played it.
     """
 
     observation: NDArray
@@ -39,7 +39,13 @@ class Sampled(NamedTuple):
     discount: NDArray[np.float32]
     stream: NDArray[np.int64]
     serial: NDArray[np.int64]
-    age: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+
+def bytes_per_row(env: EnvSpec) -> int:
+    """Returns the bytes that one row of a ring takes."""
+    values = int(np.prod(env.observation_shape, dtype=np.int64)) // env.stacked
+    return values * env.observation_dtype.itemsize + 4 + 4 + 8 + 1 + 1
 
 
 class Ring:
@@ -49,10 +55,10 @@ class Ring:
         streams: the number of environments.
         capacity: rows of all streams together; each has an equal part.
         n_step: the most steps of a transition.
-        planes: k, if the last axis of an observation is a stack of k planes that moves on by one each step; else 1.
     """
 
-    def __init__(self, env: EnvSpec, streams: int, capacity: int, n_step: int, gamma: float, planes: int = 1) -> None:
+    def __init__(self, env: EnvSpec, streams: int, capacity: int, n_step: int, gamma: float) -> None:
+        planes = env.stacked
         self._shape = env.observation_shape
         self._planes = planes
         self.n_step = n_step
@@ -64,14 +70,11 @@ class Ring:
         self._frames = np.zeros((streams, self.length, *kept), env.observation_dtype)
         self._action = np.zeros((streams, self.length), np.int32)
         self._reward = np.zeros((streams, self.length), np.float32)
+        self._version = np.zeros((streams, self.length), np.int64)
         self._flags = np.zeros((streams, self.length), np.uint8)
         self._depth = np.zeros((streams, self.length), np.uint8)  # planes before a row's own that belong to its stack
         self.written = np.zeros(streams, np.int64)  # rows of each stream so far
         self._whole = np.ones(streams, bool)        # whether the next row begins anew, or after an end
-
-    def bytes_per_row(self) -> int:
-        """Returns the bytes that a row takes."""
-        return int(self._frames[0, 0].nbytes) + 4 + 4 + 1 + 1
 
     # ------------------------------------------------------------------------------------------------ appending
 
@@ -79,21 +82,21 @@ class Ring:
         """Appends T steps of one environment. Returns the number of rows written.
 
         Args:
-            steps: observation (T, *shape), action, reward, terminated and truncated (T,).
+            steps: observation (T, *shape), action, reward, terminated, truncated and version (T,).
             following: (*shape), the observation after the last step. It is kept if that step truncated its episode. A
                 truncation before the last step loses its final observation: the transitions to it end one step before.
         """
         before = int(self.written[stream])
         last = len(steps["action"]) - 1
-        for t, (action, reward, terminated, truncated) in enumerate(zip(
-                steps["action"].tolist(), steps["reward"].tolist(), steps["terminated"].tolist(),
-                steps["truncated"].tolist(), strict=True)):
+        facts = (steps[name].tolist() for name in ("action", "reward", "terminated", "truncated", "version"))
+        for t, (action, reward, terminated, truncated, version) in enumerate(zip(*facts, strict=True)):
             self._observe(stream, steps["observation"][t])
             row = self._row(stream, int(self.written[stream]) - 1)
             if truncated and t < last:
                 continue  # the row stays one without an action
             self._action[stream, row] = action
             self._reward[stream, row] = reward
+            self._version[stream, row] = version
             self._flags[stream, row] = _TERMINATED if terminated else 0
             self._whole[stream] = terminated or truncated
             if truncated:
@@ -185,7 +188,8 @@ class Ring:
         discount = np.where(ended, 0.0, self._gamma**steps).astype(np.float32)
         after = np.where(ended, serial, serial + steps)  # any row, where nothing follows
         return Sampled(self._observations(stream, serial), self._action[stream, serial % self.length], returns,
-                       self._observations(stream, after), discount, stream, serial, self.written[stream] - serial)
+                       self._observations(stream, after), discount, stream, serial,
+                       self._version[stream, serial % self.length])
 
     def _observations(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray:
         if self._planes == 1:

@@ -42,7 +42,8 @@ class LocalModel:
     def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
         # After `prepare`, and never in the fork server: a process with the framework's threads must not fork.
         from ga3c.algorithms.base import annealed, rates_at
-        from ga3c.learner.learner import fields_of_rollouts, make_algorithm
+        from ga3c.learner.learner import make_algorithm
+        from ga3c.learner.samples import batch_fields
         self._port = port
         self._store = store
         self._shared = shared
@@ -52,7 +53,7 @@ class LocalModel:
         self._rates_at = functools.partial(
             rates_at, annealed(settings.algorithm, algorithm), settings.algorithm.anneal_steps)
         self._backend = make_differentiating(
-            settings, env, algorithm, fields_of_rollouts(settings, env, algorithm.outputs(env)))
+            settings, env, algorithm, batch_fields(settings, env, algorithm.outputs(env)))
         self._predictions = self._calls = 0
         self._pull()
 

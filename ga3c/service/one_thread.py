@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ga3c.service.serial_agents import Agents
 
 Predict = Callable[[NDArray], tuple[Outputs, int]]
-Learn = Callable[[Batch], None]
+Learn = Callable[[Batch, list[int]], None]
+"""Learns from a batch of rollouts of these agents."""
 
 
 class StateMachine(Protocol):
@@ -100,7 +101,7 @@ class OneThread:
 
     def _update(self, due: Update, agents: Agents, update: Learn) -> None:
         join(agents.store, due.rollouts, self._batch)
-        update(self._batch)
+        update(self._batch, [agent for agent, _ in due.rollouts])
         agents.free.extend(slot for _, slot in self._schedule.updated())
 
     def held(self) -> list[int]:

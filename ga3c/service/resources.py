@@ -33,13 +33,15 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def preflight(settings: Settings, directory: Path, observation_bytes: int = OBSERVATION_BYTES) -> list[Finding]:
+def preflight(settings: Settings, directory: Path, observation_bytes: int = OBSERVATION_BYTES,
+              replay_bytes: int = 0) -> list[Finding]:
     """Checks descriptors, processes, memory and the disk that `directory` is or will be on.
 
-    observation_bytes: bytes of one observation, if known; else Atari's.
+    observation_bytes: bytes of one observation, if known; else Atari's. replay_bytes: of the replay, once it is full.
     """
     agents = settings.schedule.agents
-    return [_descriptors(agents), _processes(agents), _memory(settings, observation_bytes), _disk(directory)]
+    return [_descriptors(agents), _processes(agents), _memory(settings, observation_bytes, replay_bytes),
+            _disk(directory)]
 
 
 def _descriptors(agents: int) -> Finding:
@@ -64,17 +66,18 @@ def _processes(agents: int) -> Finding:
                    "raise the limit (ulimit -u, or the container's) or give fewer --agents")
 
 
-def _memory(settings: Settings, observation_bytes: int) -> Finding:
+def _memory(settings: Settings, observation_bytes: int, replay_bytes: int) -> Finding:
     agents, per_agent = settings.schedule.agents, agent_bytes(settings)
     if settings.schedule.agents_learn and not settings.run.serial:
         per_agent += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + per_agent * agents + _steps_beside_slots(settings) * observation_bytes
+    need = _SERVER_BYTES + per_agent * agents + _steps_beside_slots(settings) * observation_bytes + replay_bytes
+    smaller = "a smaller --replay-size" if replay_bytes else "a smaller --training-batch-min"
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
-                   "give fewer --agents or a smaller --training-batch-min, or end other programs")
+                   f"give fewer --agents or {smaller}, or end other programs")
 
 
 def _steps_beside_slots(settings: Settings) -> int:

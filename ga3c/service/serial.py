@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
 from ga3c.envs.containment import ProcessState, described
-from ga3c.learner.learner import Diverged, Learner
+from ga3c.learner.learner import Diverged, Learner, UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
@@ -28,6 +28,7 @@ from ga3c.service.batches import clean
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
+from ga3c.service.memory import Memory
 from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.schema import Settings
@@ -60,7 +61,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         recorder.start()
         return signals.name or ""
     try:
-        reason = _play(agents, recorder, learner, signals, evaluations)
+        reason = _play(settings, agents, recorder, learner, signals, evaluations)
         state = _state(agents, learner)
         recorder.checkpoints.extra_arrays = lambda: state  # the last checkpoint comes after the environments are closed
         return reason
@@ -101,7 +102,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
 
 
-def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals,
+def _play(settings: Settings, agents: Agents, recorder: Recorder, learner: Learner, signals: Signals,
           evaluations: Evaluations | None) -> str:
     count = recorder.statistics.new_count()
     if not agents.can_save:
@@ -110,28 +111,42 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
 
     divergence = Divergence(recorder, learner)
 
-    def update(batch: Batch) -> None:
-        statistics, stats = recorder.statistics, None
+    memory = (Memory(settings, recorder.spec, learner, recorder.statistics.agent_steps)
+              if settings.schedule.remembers else None)
+
+    def collected(batch: Batch, from_agents: list[int]) -> None:
+        statistics = recorder.statistics
         began_at = statistics.agent_steps
         statistics.collect(batch)
-        since = clean(batch, learner, statistics)
+        if memory is None:
+            update(batch, began_at, clean(batch, learner, statistics))
+        else:
+            for number, agent in enumerate(from_agents):
+                memory.append(batch[number:number + 1], agent)
+            while memory.due:
+                memory.learned(update(memory.draw(), statistics.agent_steps, learner.min_valid_version),
+                               statistics.agent_steps)
+        statistics.drain()  # so that a limit on episodes is reached at the same update in every run
+
+    def update(batch: Batch, agent_steps: int, since: int) -> UpdateStats | None:
+        stats = None
         try:
-            stats = learner.update(batch, began_at, since)
+            stats = learner.update(batch, agent_steps, since)
         except Diverged as error:
             divergence.answer(error)
         if stats is None:
-            statistics.report_dropped(batch)
+            recorder.statistics.report_dropped(batch)
         else:
             learner.publish()
-            statistics.report(stats, batch)
-        statistics.drain()  # so that a limit on episodes is reached at the same update in every run
+            recorder.statistics.report(stats, batch)
+        return stats
 
     recorder.start()
     workers, kept = Workers(agents.n, 1, 1, 0, 0), ProcessState()
     reason = None
     while reason is None:
         try:
-            predictions, calls = agents.go_on(learner.predict, update, lambda: recorder.reached() is not None)
+            predictions, calls = agents.go_on(learner.predict, collected, lambda: recorder.reached() is not None)
         except BaseException:
             recorder.checkpoints.extra_arrays = dict  # an agent in the middle of a step cannot be saved
             raise

@@ -93,7 +93,8 @@ class Agents:
             for agent, member in enumerate(self._agents):
                 member.player = play(member.environment, self.store, member.rng, model.acting, agent, member.progress,
                                      resumed=saved is not None,
-                                     again=schedule.requests_twice, discount=reward_discount(settings.algorithm))
+                                     again=schedule.requests_twice, cuts=schedule.remembers,
+                                     discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)
             self._driver.begin(self)

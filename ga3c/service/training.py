@@ -2,7 +2,8 @@
 
 It knows of a host its channel and its slots. Each kind of schedule has its own training side:
 
-    queues    trainers train on any rollouts (`batches.RolloutQueue`), while the host's predictors answer agents
+    queues    trainers train on any rollouts (`batches.RolloutQueue`), while the host's predictors answer agents; or
+              one trainer fills a replay with them and trains on what it draws (`memory.Remembered`)
     rounds    one thread, the conductor, answers agents and makes the updates
     workers   agents learn by themselves (A3C on processors); one thread counts what they have done
 """
@@ -17,10 +18,11 @@ from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import TrainerTime
-from ga3c.service.batches import RolloutQueue
+from ga3c.service.batches import BatchSource, RolloutQueue
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.divergence import Divergence
+from ga3c.service.memory import Memory, Remembered
 from ga3c.service.trainer import UpdateSize, run_trainer
 from ga3c.service.workers import WorkerPool
 from ga3c.settings.schema import Settings
@@ -54,6 +56,9 @@ class TrainingSide:
         self._recorder = recorder
         self._wake = wake
         self._divergence = Divergence(recorder, model)
+        # A trainer that replaces a failed one goes on with it.
+        self._memory = (Memory(settings, recorder.spec, self._learner, recorder.statistics.agent_steps)
+                        if settings.schedule.remembers else None)
         self._halvings: deque[tuple[int, int]] = deque()
         self._size = UpdateSize(self._on_halved)
         self.trainers = WorkerPool("trainer", self._train, host.channel.dismiss_trainer, failed)
@@ -63,7 +68,10 @@ class TrainingSide:
     def _train(self) -> None:
         """Does the work of a trainer until one is dismissed."""
         learner, statistics = self._learner, self._recorder.statistics
-        source = RolloutQueue(self._channel, self._store, self._settings.schedule.rollouts, learner, statistics)
+        source: BatchSource = RolloutQueue(
+            self._channel, self._store, self._settings.schedule.rollouts, learner, statistics)
+        if self._memory is not None:
+            source = Remembered(self._memory, self._channel, self._store, self._recorder.spec, learner, statistics)
         run_trainer(source, learner, statistics, self._report, self._size)
 
     @property

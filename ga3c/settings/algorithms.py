@@ -13,7 +13,8 @@ class Facts(NamedTuple):
     samples as played by the current weights. begins: the preset that is the starting point if none is named.
     rollouts_whole: a minibatch consists of whole rollouts, not of single steps. predicts_first: an update predicts its
     whole batch before the first pass. workers_learn: each agent has its own model and trains it (A3C on processors).
-    families: the groups of settings that it reads and others do not; None: unknown, as for a user's class.
+    remembers: it learns from a replay. families: the groups of settings that it reads and others do not; None: unknown,
+    as for a user's class.
     """
 
     path: str
@@ -22,6 +23,7 @@ class Facts(NamedTuple):
     rollouts_whole: bool = False
     predicts_first: bool = False
     workers_learn: bool = False
+    remembers: bool = False
     families: tuple[str, ...] | None = None
 
     @property
@@ -35,7 +37,8 @@ ALGORITHMS: Mapping[str, Facts] = {
     "appo": Facts("ga3c.algorithms.appo:APPO", predicts_first=True, families=("actor_critic", "ppo")),
     "a2c": Facts("ga3c.algorithms.a2c:A2C", corrects_lag=False, begins="fast", families=("actor_critic",)),
     "ppo": Facts("ga3c.algorithms.ppo:PPO", corrects_lag=False, families=("actor_critic", "ppo")),
-    "pqn": Facts("ga3c.algorithms.pqn:PQN", corrects_lag=False, begins="pqn", families=("value",)),
+    "pqn": Facts("ga3c.algorithms.pqn:PQN", corrects_lag=False, begins="pqn", families=("value", "pqn")),
+    "dqn": Facts("ga3c.algorithms.dqn:DQN", begins="value", remembers=True, families=("value", "replay")),
     "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", begins="fast", rollouts_whole=True, workers_learn=True,
                      families=("actor_critic", "a3c")),
 }

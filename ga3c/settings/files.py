@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
+from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
 from ga3c.settings.schedule import MAX_SLOTS
@@ -206,6 +207,8 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.schedule.agents_learn:
         _check_workers(settings, given)
+    if facts(settings.algorithm.algorithm).remembers:
+        _check_replay(settings)
     if settings.a3c.local_updates > 1:
         _check_local_updates(settings)
     if settings.batching.schedule == "multi-batch":
@@ -247,6 +250,24 @@ def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
             whose = "" if name in given else f", of preset {settings.run.preset},"
             raise ConfigError(f"{name}: {yaml_scalar(setting)}{whose} does not go with a3c-cpu, whose agents learn by "
                               f"themselves: {why}; leave it {yaml_scalar(value)}")
+
+
+def _check_replay(settings: Settings) -> None:
+    """Raises ConfigError if a setting does not work with an algorithm that learns from a replay."""
+    name = settings.algorithm.algorithm
+    if settings.batching.schedule != "queues":
+        raise ConfigError(f"schedule: {settings.batching.schedule} does not go with {name}, which learns from a "
+                          "replay; leave it queues")
+    for setting, value in (("normalize_rewards", False), ("normalize_observations", False)):
+        if getattr(settings.algorithm, setting) != value:
+            raise ConfigError(f"{setting}: true does not go with {name}, whose replay keeps what was played; leave it "
+                              "false")
+    streams = settings.schedule.most[0] * settings.agents.envs_per_agent
+    least = streams * (settings.replay.n_step + 8)
+    if settings.replay.replay_size < max(least, settings.replay.replay_start):
+        raise ConfigError(f"replay_size: {settings.replay.replay_size} is too small; {streams} environments and "
+                          f"replay_start {settings.replay.replay_start} need at least "
+                          f"{max(least, settings.replay.replay_start)}")
 
 
 def _check_multi_batch(settings: Settings) -> None:

@@ -42,8 +42,9 @@ class Schedule(NamedTuple):
 
     steps: between two updates. groups: update u trains on the agents of group u % groups. uses: updates that train on
     each step. turns: parts of the agents that get their predictions in turn. Agent a is in group a % groups and turn
-    a % turns. rollouts: in an update. tuned: whether the controller changes the numbers of workers. agents, predictors,
-    trainers: N_A, N_P and N_T at the beginning. most: the largest N_A, N_P and N_T that there is room for.
+    a % turns. rollouts: in an update. remembers: updates are made from a replay, not from the rollouts themselves.
+    tuned: whether the controller changes the numbers of workers. agents, predictors, trainers: N_A, N_P and N_T at the
+    beginning. most: the largest N_A, N_P and N_T that there is room for.
     """
 
     steps: int
@@ -52,6 +53,7 @@ class Schedule(NamedTuple):
     turns: int = 1
     kind: Kind = Kind.ROUNDS
     rollouts: int = 1
+    remembers: bool = False
     tuned: bool = False
     agents: int = 1
     predictors: int = 0
@@ -121,15 +123,19 @@ def schedule_of(settings: Settings) -> Schedule:
         schedule = _rounds(settings)
         return schedule._replace(agents=agents, rollouts=-(-agents // schedule.groups), most=(agents, 1, 1))
     rollouts = -(-batching.training_batch_min // (length * settings.agents.envs_per_agent))
-    tuned = tuning.dynamic and not settings.run.serial
+    remembers = facts(settings.algorithm.algorithm).remembers
+    tuned = tuning.dynamic and not settings.run.serial and not remembers
     agents, predictors, trainers = map(int, (tuned and tuning.start or "0/0/0").split("/"))
     agents = agents or tuning.agents or _usual_agents(settings)
     predictors, trainers = predictors or tuning.predictors, trainers or tuning.trainers
+    if remembers:  # one thread fills the replay and learns from it
+        trainers = 1
     threads = min(16, max(2, usable_cores() // 2)) if tuned else 1
     most = (max(tuning.agents_max or _most_agents(settings, tuned), tuning.agents or 0, agents),
-            max(threads, tuning.predictors, predictors), max(threads, tuning.trainers, trainers))
-    return Schedule(length, kind=Kind.QUEUES, rollouts=rollouts, tuned=tuned, agents=agents, predictors=predictors,
-                    trainers=trainers, most=most)
+            max(threads, tuning.predictors, predictors),
+            1 if remembers else max(threads, tuning.trainers, trainers))
+    return Schedule(length, kind=Kind.QUEUES, rollouts=rollouts, remembers=remembers, tuned=tuned, agents=agents,
+                    predictors=predictors, trainers=trainers, most=most)
 
 
 def _rounds(settings: Settings) -> Schedule:

@@ -117,7 +117,8 @@ class AlgorithmSettings(Group):
     """What all algorithms share: passes, returns, optimizer, network."""
 
     algorithm: str = _setting(
-        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo, pqn: without lag; a3c-cpu: agents learn; or a "
+        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo, pqn: without lag; dqn: from a replay; "
+        "a3c-cpu: agents learn; or a "
         "module:Class", "NAME")
     passes: int = _setting(3, "passes over a training batch (paper: 1)", ge=1, le=64)
     minibatches: int = _setting(
@@ -208,7 +209,7 @@ class PPOSettings(Family):
 
 
 class ValueSettings(Family):
-    """Algorithms that learn Q-values: exploration and returns."""
+    """Algorithms that learn Q-values: exploration."""
 
     epsilon: float = _setting(1.0, "probability of a random action at the start", "P", ge=0.0, le=1.0)
     epsilon_final: float = _setting(
@@ -216,8 +217,31 @@ class ValueSettings(Family):
     epsilon_steps: int = _setting(1_000_000, "agent steps over which epsilon falls", ge=1)
     epsilon_evaluation: float = _setting(
         0.001, "probability of a random action in evaluations that sample", "P", ge=0.0, le=1.0)
+
+
+class PQNSettings(Family):
+    """PQN: returns."""
+
     td_lambda: float = _setting(
-        0.65, "pqn: lambda of the returns; 1: rewards to the end of the rollout, 0: of one step", "X", ge=0.0, le=1.0)
+        0.65, "lambda of the returns; 1: rewards to the end of the rollout, 0: of one step", "X", ge=0.0, le=1.0)
+
+
+class ReplaySettings(Family):
+    """Learning from a replay: what it holds, how often it is used, and what is learned."""
+
+    replay_size: int = _setting(200_000, "steps that the replay holds (Nature: 1,000,000)", ge=1000, le=10**8)
+    replay_start: int = _setting(20_000, "steps played before the first update (Nature: 50,000)", ge=1)
+    intensity: float = _setting(4.0, "how often each step is used (Nature: 8)", "X", gt=0.0, le=1000.0)
+    target_steps: int = _setting(
+        32_000, "agent steps after which the target network takes the newest weights (Nature: 40,000)", ge=1)
+    n_step: int = _setting(3, "rewards in a return before the target's value (Nature: 1)", ge=1, le=32)
+    double: bool = _setting(True, "the newest weights choose the action that the target values (Nature: no)")
+    dueling: bool = _setting(False, "heads of V and of advantages (Nature: no)")
+    priority_alpha: float = _setting(
+        0.0, "exponent of the error in a step's priority; 0: all alike (prioritised replay: 0.5)", "X", ge=0.0,
+        le=1.0)
+    priority_beta: float = _setting(
+        0.4, "how far weights undo the choice by priority; 1: wholly", "X", ge=0.0, le=1.0)
 
 
 class TuningSettings(Group):
@@ -254,10 +278,11 @@ class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
     preset: Literal["default", "fast", "quality", "paper", "ga3c", "a3c-cpu", "accelerated-a2c", "accelerated-ppo",
-                    "accelerated-appo", "cule", "cule-ppo", "pqn"] = _setting(
+                    "accelerated-appo", "cule", "cule-ppo", "pqn", "value"] = _setting(
         "default",
         "starting values: default is what works best here; fast: most steps; quality: a larger network; of papers: "
-        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo, pqn", "PRESET")
+        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo, pqn; value: dqn",
+        "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
@@ -307,6 +332,8 @@ class Settings(Group):
     a3c: A3CSettings = A3CSettings()
     ppo: PPOSettings = PPOSettings()
     value: ValueSettings = ValueSettings()
+    pqn: PQNSettings = PQNSettings()
+    replay: ReplaySettings = ReplaySettings()
     tuning: TuningSettings = TuningSettings()
     run: RunSettings = RunSettings()
 

@@ -114,7 +114,7 @@ def test_a_normalised_layer_passes_on_what_does_not_depend_on_the_size_of_its_we
 def test_it_begins_with_its_preset_and_actor_critics_settings_have_no_effect() -> None:
     chosen = configured(algorithm="pqn").flat()
     assert {name: chosen[name] for name in PRESETS["pqn"]} == PRESETS["pqn"]
-    assert {ALL[name].group for name in ("epsilon", "td_lambda")} == {"value"}
+    assert [ALL[name].group for name in ("epsilon", "td_lambda")] == ["value", "pqn"]
     note, = without_effect(configured(algorithm="pqn", entropy_coef=0.5, clip_range=0.2, correction="none"),
                            ["entropy_coef", "clip_range", "correction"], False)
     assert note == "No effect: --entropy-coef, --correction, --clip-range; --algorithm pqn has none"

@@ -11,11 +11,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
-from ga3c.replay.ring import Ring
+from ga3c.replay.ring import Ring, bytes_per_row
 from ga3c.replay.samplers import Prioritised, Uniform
 
 PLANES, GAMMA = 3, 0.9
-IMAGES = EnvSpec("images", (2, 2, PLANES), np.dtype(np.uint8), 4, 4)
+IMAGES = EnvSpec("images", (2, 2, PLANES), np.dtype(np.uint8), 4, 4, PLANES)
 VECTORS = EnvSpec("vectors", (2,), np.dtype(np.float32), 4, 1)
 
 
@@ -55,11 +55,13 @@ class World:
 
     def play(self, ends: str) -> int:
         """Plays a rollout, of which only the last step may truncate. Returns the rows that were written."""
-        steps: dict[str, list] = {name: [] for name in ("observation", "action", "reward", "terminated", "truncated")}
+        steps: dict[str, list] = {name: [] for name in (
+            "observation", "action", "reward", "terminated", "truncated", "version")}
         for end in ends:
             step = Played(self.now, self.number % 4, float(self.number % 7), end in ("t", "l"))
             self.history.append(step)
             for name, value in (("observation", step.observation), ("action", step.action), ("reward", step.reward),
+                                ("version", self.number),
                                 ("terminated", step.terminated), ("truncated", end == "x")):
                 steps[name].append(value)
             if end == "t":
@@ -122,8 +124,7 @@ def assert_same(sampled: tuple, wanted: tuple, at: int) -> None:
 @given(st.sampled_from([IMAGES, VECTORS]), rollouts, st.integers(1, 10), st.integers(18, 40))
 def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
         spec: EnvSpec, played: list[str], n: int, length: int) -> None:
-    planes = PLANES if spec is IMAGES else 1
-    ring = Ring(spec, 2, 2 * length, n, GAMMA, planes)
+    ring = Ring(spec, 2, 2 * length, n, GAMMA)
     world = World(spec, ring, 1)
     uniform, prioritised = Uniform(ring), Prioritised(ring, 0.5, 0.4)
     for rollout in played:
@@ -147,20 +148,19 @@ def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
 
 
 def test_a_million_steps_of_atari_are_seven_gigabytes() -> None:
-    atari = EnvSpec("atari", (84, 84, 4), np.dtype(np.uint8), 6, 4)
-    ring = Ring(atari, 4, 400, 3, 0.99, 4)
-    assert 7.0e9 < 1e6 * ring.bytes_per_row() < 7.1e9
+    assert 7.0e9 < 1e6 * bytes_per_row(EnvSpec("atari", (84, 84, 4), np.dtype(np.uint8), 6, 4, 4)) < 7.1e9
 
 
 def test_a_ring_too_small_for_a_transition_is_refused() -> None:
     with pytest.raises(ValueError, match="20 rows are too few for 4 streams of 9"):
-        Ring(IMAGES, 4, 20, 3, 0.9, PLANES)
+        Ring(IMAGES, 4, 20, 3, 0.9)
 
 
 def test_a_truncation_within_a_rollout_loses_its_last_step_and_joins_nothing() -> None:
     ring = Ring(VECTORS, 1, 50, 3, 1.0)
     steps = {"observation": np.arange(8, dtype=np.float32).reshape(4, 2), "action": np.arange(4),
-             "reward": np.ones(4), "terminated": np.zeros(4, bool), "truncated": np.array([False, True, False, False])}
+             "reward": np.ones(4), "terminated": np.zeros(4, bool), "truncated": np.array([False, True, False, False]),
+             "version": np.arange(4)}
     assert ring.append(0, steps, np.zeros(2, np.float32)) == 4
     serials = np.arange(4)
     assert ring.usable(np.zeros(4, np.int64), serials).tolist() == [True, False, False, False]

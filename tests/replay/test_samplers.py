@@ -58,7 +58,8 @@ def filled() -> Ring:
     for stream in range(4):
         ring.append(stream, {
             "observation": np.arange(20, dtype=np.float32)[:, None] + 100 * stream, "action": np.zeros(20, int),
-            "reward": np.ones(20), "terminated": np.zeros(20, bool), "truncated": np.zeros(20, bool)}, np.zeros(1))
+            "reward": np.ones(20), "terminated": np.zeros(20, bool), "truncated": np.zeros(20, bool),
+            "version": np.arange(20)}, np.zeros(1))
     return ring
 
 
@@ -91,7 +92,7 @@ def test_an_error_of_a_row_that_was_overwritten_since_changes_nothing() -> None:
     prioritised.appended(0, 20)
     drawn = prioritised.draw(8, np.random.default_rng(0)).sampled
     more = {"observation": np.zeros((25, 1)), "action": np.zeros(25, int), "reward": np.ones(25),
-            "terminated": np.zeros(25, bool), "truncated": np.zeros(25, bool)}
+            "terminated": np.zeros(25, bool), "truncated": np.zeros(25, bool), "version": np.arange(25)}
     prioritised.appended(0, ring.append(0, more, np.zeros(1)))
     before = prioritised._tree.priorities.copy()
     prioritised.report(drawn.stream, drawn.serial, np.full(8, 100.0, np.float32))

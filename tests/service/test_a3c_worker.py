@@ -22,7 +22,8 @@ from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.backend import make_differentiating
-from ga3c.learner.learner import Diverged, Learner, UpdateStats, fields_of_rollouts, make_algorithm
+from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm
+from ga3c.learner.samples import batch_fields
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.learner.skips import SKIPS_MAX
 from ga3c.runs.recorder import Recorder
@@ -43,7 +44,7 @@ MakeRun = Callable[..., Recorder]
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
     """Those of a batch by a model with these weights."""
     algorithm = make_algorithm(world.settings)
-    fields = fields_of_rollouts(world.settings, world.spec, algorithm.outputs(world.spec))
+    fields = batch_fields(world.settings, world.spec, algorithm.outputs(world.spec))
     backend = make_differentiating(world.settings, world.spec, algorithm, fields)
     rates = {"learning_rate": 0.0, "entropy_coef": world.settings.actor_critic.entropy_coef}
     backend.assign(arrays)

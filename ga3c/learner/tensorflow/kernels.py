@@ -31,7 +31,7 @@ from ga3c.settings.machine import processor, processor_flags
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
-from ga3c.transport.slots import Batch, Slots, aligned
+from ga3c.transport.slots import Batch, aligned
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}
 """The most that outputs and gradient may differ from the reference's, relative to its norm."""
@@ -241,15 +241,16 @@ class _Built:
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         from ga3c.learner.backend import make_updating
-        from ga3c.learner.learner import fields_of_rollouts, make_algorithm
+        from ga3c.learner.learner import make_algorithm
+        from ga3c.learner.samples import batch_fields
         self._passes, (n_rollouts, length) = settings.algorithm.passes, minibatch(settings)
         settings = settings.changed(passes=1, minibatches=1, rollout_length=length, optimizer="rmsprop",
                                     rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
         self._rates = {name: number.start for name, number in algorithm.rates.items()}
-        self._backend = make_updating(
-            settings, spec, algorithm, fields_of_rollouts(settings, spec, algorithm.outputs(spec)))
-        self._batch = _batch(settings, spec, algorithm.outputs(spec), n_rollouts)
+        fields = batch_fields(settings, spec, algorithm.outputs(spec))
+        self._backend = make_updating(settings, spec, algorithm, fields)
+        self._batch = _batch(fields, spec, length, n_rollouts)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
@@ -278,22 +279,27 @@ class _Built:
                                if name.startswith("network.")])
 
 
-def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], n: int) -> Batch:
-    """Returns n rollouts of noise. The computation takes equally long whatever the numbers are."""
-    length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
+def _batch(fields: Mapping[str, Field], spec: EnvSpec, length: int, n: int) -> Batch:
+    """Returns a batch of noise. The computation takes equally long whatever the numbers are."""
     rng = np.random.default_rng(0)
-    made = Slots(spec, length, n_envs, 1, outputs=outputs, discounted=settings.algorithm.normalize_rewards
-                 ).empty_batch(n)
-    made.observation[:] = rng.integers(0, 256, made.observation.shape, np.uint8)
-    made.following[:] = rng.integers(0, 256, made.following.shape, np.uint8)
-    made.action[:] = rng.integers(0, spec.n_actions, made.action.shape)
-    made.reward[:] = rng.normal(size=made.reward.shape)
-    made.steps[:] = length
-    if settings.algorithm.normalize_rewards:
-        made.discounted_reward[:] = rng.normal(size=made.discounted_reward.shape)
-    for name in outputs:  # probabilities, and other outputs, must not be 0
-        made.arrays[name][:] = 1 / spec.n_actions
-    return made
+    arrays = dict[str, NDArray]()
+    for name, (shape, dtype) in fields.items():
+        array = aligned((n, *shape), dtype)
+        if dtype == np.uint8:
+            array[:] = rng.integers(0, 256, array.shape, np.uint8)
+        elif name in ("reward", "discounted_reward", "returns"):
+            array[:] = rng.normal(size=array.shape)
+        elif array.dtype.kind == "f":  # probabilities, and other outputs, must not be 0
+            array[:] = 1 / spec.n_actions
+        else:
+            array[:] = 0
+        arrays[name] = array
+    arrays["action"][:] = rng.integers(0, spec.n_actions, arrays["action"].shape)
+    arrays["steps"] = np.full(n, length, np.int32)
+    arrays["reused"] = np.zeros(n, np.int32)
+    arrays.setdefault("reward", np.zeros((n, length, arrays["action"].shape[2]), np.float32))
+    del arrays["filled"]
+    return Batch(arrays)
 
 
 def _seconds(call: Callable[[], object]) -> float:

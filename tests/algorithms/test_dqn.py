@@ -1,0 +1,118 @@
+"""DQN's targets and loss by hand, and that every member learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from batches import VECTOR, settings
+from command_line import Command
+
+from ga3c.algorithms.base import Network
+from ga3c.algorithms.dqn import DQN
+from ga3c.learner.checkpoint import newest
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+
+
+class Two:
+    """A network whose heads are the observations themselves, and a target that has other numbers."""
+
+    def __init__(self, now: dict[str, np.ndarray], target: dict[str, np.ndarray]) -> None:
+        self._now, self._target = now, target
+
+    def __call__(self, observation: Any, training: bool = False) -> dict[str, tf.Tensor]:
+        """See `Network`."""
+        return {name: tf.constant(array) for name, array in self._now.items()}
+
+    def target(self, observation: Any) -> dict[str, tf.Tensor]:
+        """See `Network.target`."""
+        return {name: tf.constant(array) for name, array in self._target.items()}
+
+
+BATCH = {name: tf.constant(array) for name, array in {
+    "observation": np.zeros((3, 1, 1, 3), np.float32), "following": np.zeros((3, 1, 3), np.float32),
+    "action": np.array([0, 1, 1], np.int32).reshape(3, 1, 1), "returns": np.array([1.0, 2.0, 3.0], np.float32),
+    "discount": np.array([0.9, 0.0, 0.5], np.float32), "weight": np.array([1.0, 0.5, 1.0], np.float32),
+    "filled": np.ones((3, 1, 1), bool)}.items()}
+NEWEST = np.array([[1.0, 2.0], [0.0, 0.0], [5.0, 4.0]], np.float32)
+TARGET = np.array([[7.0, 3.0], [9.0, 9.0], [2.0, 6.0]], np.float32)
+
+
+def wanted(network: Two, **changes: Any) -> list[float]:
+    algorithm = DQN(settings(algorithm="dqn", schedule="queues", **changes))
+    return algorithm.prepare(cast(Network, network), BATCH).rows["wanted"].numpy().tolist()
+
+
+def test_targets_with_and_without_double_by_hand_and_nothing_beyond_an_end() -> None:
+    network = Two({"q": NEWEST}, {"q": TARGET})
+    assert wanted(network, double=False) == pytest.approx([1 + 0.9 * 7, 2.0, 3 + 0.5 * 6])
+    assert wanted(network, double=True) == pytest.approx([1 + 0.9 * 3, 2.0, 3 + 0.5 * 2])
+
+
+def test_dueling_is_the_value_and_the_advantages_around_their_mean() -> None:
+    heads = {"value": np.array([[10.0], [20.0], [30.0]], np.float32), "advantage": TARGET}
+    network = Two(heads, heads)
+    algorithm = DQN(settings(algorithm="dqn", dueling=True))
+    np.testing.assert_allclose(algorithm.act(cast(Network, network), None)["q"], [[12, 8], [20, 20], [28, 32]])
+    assert {name: head.units for name, head in algorithm.heads(VECTOR).items()} == {"value": 1, "advantage": 4}
+    assert wanted(network, dueling=True) == pytest.approx([1 + 0.9 * 12, 2.0, 3 + 0.5 * 32])
+
+
+def test_the_gradient_is_the_error_clipped_to_1_times_its_weight() -> None:
+    q = tf.Variable([[1.0, 2.0], [4.0, 3.0], [0.0, 0.5]])
+    rows = {"observation": q, "action": tf.constant([0, 1, 0]),
+            "wanted": tf.constant([5.0, 3.5, -0.25]),
+            "weight": tf.constant([1.0, 0.5, 1.0]), "filled": tf.constant([True, True, True])}
+    with tf.GradientTape() as tape:
+        loss = DQN(settings(algorithm="dqn")).loss(
+            cast(Network, lambda observation, training: {"q": 1.0 * observation}), rows, {})
+    np.testing.assert_allclose(loss.rows["error"], [4.0, 0.5, -0.25])
+    np.testing.assert_allclose(loss.total, (3.5 + 0.5 * 0.125 + 0.5 * 0.25**2) / 3)
+    np.testing.assert_allclose(tape.gradient(loss.total, q), np.array([[-1, 0], [0, -0.25], [0.25, 0]]) / 3)
+
+
+TOY = ("--game", "toy:identity", "--algorithm", "dqn", "--steps", "12000", "--run-dir", "run", "--epsilon-steps", "5000",
+       "--replay-start", "1000", "--target-steps", "1000", "--gamma", "0.5", "--agents", "2", "--envs-per-agent", "4",
+       "--replay-size", "8000", "--learning-rate", "1e-3", "--no-tensorboard")
+
+
+@pytest.mark.parametrize("mode", [
+    ["--serial"], [], ["--serial", "--dueling", "--no-double", "--n-step", "1"], ["--priority-alpha", "0.5"]], ids=str)
+def test_every_member_learns_and_uses_each_step_as_often_as_asked(
+        mode: list[str], train_here: Command, evaluate_here: Command, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = train_here(*TOY, *mode)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
+    assert 256 * row["trainings"] == pytest.approx(4.0 * (row["agent_steps"] - 1000), rel=0.01)
+    assert row["dropped_steps"] == 0 and row["exploration"] == pytest.approx(0.01)
+    assert json.loads(evaluate_here("run", "--json", "--greedy").stdout)["mean"] > 0.95, "0.25 by chance"
+
+
+def test_a_serial_run_repeats_to_the_byte(
+        train_here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = []
+    for name in ("one", "two"):
+        monkeypatch.chdir(tmp_path)
+        shorter = [{"12000": "3000", "run": name}.get(word, word) for word in TOY]
+        assert train_here(*shorter, "--serial", "--priority-alpha", "0.5").returncode == 0
+        checkpoint, _, _ = newest(Path(name, "checkpoints"))
+        weights.append(checkpoint.arrays)
+    assert checkpoint.progress["version"] > 20
+    for name, array in weights[0].items():
+        assert array.tobytes() == weights[1][name].tobytes(), name
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"schedule": "synchronous"}, "schedule: synchronous does not go with dqn, which learns from a replay"),
+    ({"normalize_rewards": True}, "normalize_rewards: true does not go with dqn"),
+    ({"replay_size": 10_000}, "replay_size: 10000 is too small; 64 environments and replay_start 20000 need")])
+def test_what_does_not_go_with_a_replay_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(algorithm="dqn", **changes)

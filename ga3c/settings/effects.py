@@ -24,7 +24,7 @@ _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "diffi
 
 
 def _why_counts_fixed(s: Settings) -> str:
-    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.schedule.agents_learn else
+    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.schedule.agents_learn or s.schedule.remembers else
              f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
     return f"with {cause} the numbers of workers are fixed"
 
@@ -45,6 +45,7 @@ _RULES = (
     _Rule((*_THREADS, "training_batch_min"), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
+    _Rule(("trainers",), lambda s: s.schedule.remembers, lambda s: "one thread fills the replay and learns from it"),
     _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
     _Rule(("trace",), lambda s: s.schedule.agents_learn,

@@ -76,9 +76,9 @@ def test_the_gradient_is_the_error_clipped_to_1_times_its_weight() -> None:
     np.testing.assert_allclose(tape.gradient(loss.total, q), np.array([[-1, 0], [0, -0.25], [0.25, 0]]) / 3)
 
 
-TOY = ("--game", "toy:identity", "--algorithm", "dqn", "--steps", "12000", "--run-dir", "run", "--epsilon-steps", "5000",
-       "--replay-start", "1000", "--target-steps", "1000", "--gamma", "0.5", "--agents", "2", "--envs-per-agent", "4",
-       "--replay-size", "8000", "--learning-rate", "1e-3", "--no-tensorboard")
+TOY = ("--game", "toy:identity", "--algorithm", "dqn", "--steps", "12000", "--run-dir", "run", "--gamma", "0.5",
+       "--epsilon-steps", "5000", "--replay-start", "1000", "--replay-size", "8000", "--target-steps", "1000",
+       "--agents", "2", "--envs-per-agent", "4", "--learning-rate", "1e-3", "--no-tensorboard")
 
 
 @pytest.mark.parametrize("mode", [

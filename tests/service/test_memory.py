@@ -25,8 +25,8 @@ from ga3c.transport.slots import Batch, Slots
 
 def settings(**changes: Any) -> Settings:
     return configured(**{"game": "toy:identity", "algorithm": "dqn", "agents": 2, "envs_per_agent": 2,
-                         "rollout_length": 4, "replay_size": 2000, "replay_start": 40, "training_batch_min": 8, "intensity": 2.0,
-                         "target_steps": 100, "n_step": 1, **changes})
+                         "rollout_length": 4, "replay_size": 2000, "replay_start": 40, "training_batch_min": 8,
+                         "intensity": 2.0, "target_steps": 100, "n_step": 1, **changes})
 
 
 class Keeps:
@@ -44,7 +44,8 @@ class Keeps:
 def rollouts(chosen: Settings, spec: EnvSpec, number: int) -> list[Batch]:
     """So many rollouts of one agent, as it submits them."""
     outputs = {"q": Field((spec.n_actions,), np.dtype(np.float32))}
-    store, found, slot = Slots(spec, 4, 2, 64, outputs=outputs), list[Batch](), iter(range(64))
+    store = Slots(spec, chosen.algorithm.rollout_length, 2, 64, outputs=outputs)
+    free, found = iter(range(64)), list[Batch]()
     environment = make_environment(chosen, 2)
     environment.reset(1)
     player = play(environment, store, np.random.default_rng(0), epsilon_greedily(chosen), 0, Progress.new(2), cuts=True)
@@ -53,7 +54,7 @@ def rollouts(chosen: Settings, spec: EnvSpec, number: int) -> list[Batch]:
         if kind == SUBMIT:
             found.append(store.view(number_of_slot))
         assert kind in (TAKE, PREDICT, SUBMIT)
-        kind, number_of_slot, _ = player.send(next(slot) if kind == TAKE else GO_ON)
+        kind, number_of_slot, _ = player.send(next(free) if kind == TAKE else GO_ON)
     return found
 
 

@@ -24,7 +24,8 @@ _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "diffi
 
 
 def _why_counts_fixed(s: Settings) -> str:
-    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.schedule.agents_learn or s.schedule.remembers else
+    by_algorithm = s.schedule.agents_learn or s.schedule.remembers
+    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if by_algorithm else
              f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
     return f"with {cause} the numbers of workers are fixed"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ga3c.commands.train import parser
-from ga3c.settings.algorithms import ALGORITHMS
+from ga3c.settings.algorithms import ALGORITHMS, facts
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
@@ -62,6 +62,9 @@ def _agreeing(made: Settings) -> Settings:
     That is what does not go with a schedule or with agents that learn by themselves.
     """
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
+    if facts(made.algorithm.algorithm).remembers:
+        made = made.changed(schedule="queues", normalize_rewards=False, normalize_observations=False,
+                            replay_size=10**8, replay_start=1)
     if made.schedule.agents_learn:
         made = made.changed(schedule="queues", **alone)
     if not made.schedule.agents_learn or made.algorithm.optimizer != "adam" or made.run.serial:

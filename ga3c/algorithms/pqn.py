@@ -81,5 +81,6 @@ def epsilon_greedily(settings: Settings) -> Acting:
     """Returns how agents act on `q`: epsilon falls with their own steps, as many as the settings give to all agents."""
     value = settings.value
     environments = settings.schedule.agents * settings.agents.envs_per_agent
-    explore = functools.partial(falling, value.epsilon, value.epsilon_final, value.epsilon_steps / environments)
+    final = value.epsilon if value.epsilon_final is None else value.epsilon_final
+    explore = functools.partial(falling, value.epsilon, final, value.epsilon_steps / environments)
     return Acting(epsilon_greedy, highest, explore, value.epsilon_evaluation)

@@ -212,8 +212,9 @@ class ValueSettings(Family):
     """Algorithms that learn Q-values: exploration."""
 
     epsilon: float = _setting(1.0, "probability of a random action at the start", "P", ge=0.0, le=1.0)
-    epsilon_final: float = _setting(
-        0.01, "probability of a random action after epsilon_steps, linear in between", "P", ge=0.0, le=1.0)
+    epsilon_final: float | None = _setting(
+        0.01, "probability of a random action after epsilon_steps, linear in between; null: constant", "P", ge=0.0,
+        le=1.0)
     epsilon_steps: int = _setting(1_000_000, "agent steps over which epsilon falls", ge=1)
     epsilon_evaluation: float = _setting(
         0.001, "probability of a random action in evaluations that sample", "P", ge=0.0, le=1.0)
@@ -227,7 +228,7 @@ class PQNSettings(Family):
 
 
 class ReplaySettings(Family):
-    """Learning from a replay: what it holds, how often it is used, and what is learned."""
+    """Learning from a replay."""
 
     replay_size: int = _setting(200_000, "steps that the replay holds (Nature: 1,000,000)", ge=1000, le=10**8)
     replay_start: int = _setting(20_000, "steps played before the first update (Nature: 50,000)", ge=1)

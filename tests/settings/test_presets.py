@@ -202,7 +202,8 @@ def test_quality_learns_from_minibatches_of_256_and_ends_episodes_with_a_life() 
     assert s.env.life_loss and s.algorithm.network == "nature" and s.algorithm.algorithm == "appo"
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in ("default", "fast", "quality")])
+@pytest.mark.parametrize("preset", [
+    name for name in PRESETS if name not in ("default", "fast", "quality", "pqn", "value")])
 def test_a_papers_preset_leaves_nothing_to_our_defaults(preset: str) -> None:
     settings = settled("--preset", preset)
     schedule = settings.schedule

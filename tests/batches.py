@@ -47,6 +47,10 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSp
     return batch
 
 
+FIELDS = Slots(VECTOR, 3, 2, 1).rollout_fields
+"""Those of `random_batch`."""
+
+
 def learn(model: Learner, batch: Batch, agent_steps: int = 0) -> UpdateStats | None:
     """Makes an update from the batch after so many agent steps, and publishes it."""
     update = model.update(batch, agent_steps, model.min_valid_version)

@@ -281,7 +281,7 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
         while not over.wait(0.3):
             agents = agent_processes()
             victims = [process for process in agents if process.pid not in stopped]
-            if victims and service._channel.playing >= 4:  # the rest begin, which may take them long
+            if victims and service._host.channel.playing >= 4:  # the rest begin, which may take them long
                 victim, number = chance.choice(victims), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
                 if len(agents) - len(victims) >= 3:
                     number = signal.SIGKILL  # were all six stopped at a time, nobody could play

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import IMAGE, VECTOR, heads, learn, random_batch, settings, weights
+from batches import FIELDS, IMAGE, VECTOR, heads, learn, random_batch, settings, weights
 
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
@@ -307,7 +307,7 @@ class Guesser:
 
 
 def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
-    backend, batch = Updating(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
+    backend, batch = Updating(settings(optimizer="adam"), VECTOR, Guesser(), FIELDS), random_batch()
     errors = []
     for _ in range(30):
         metrics, *_ = backend.update(backend.inputs(batch), {"learning_rate": 0.01})

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import VECTOR, learn, random_batch, settings, weights
+from batches import FIELDS, VECTOR, learn, random_batch, settings, weights
 
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
@@ -66,7 +66,7 @@ class Counting:
 def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_they_were(
         passes: int, minibatches: int, steps: list[int]) -> None:
     counting = Counting()
-    backend = Updating(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting)
+    backend = Updating(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting, FIELDS)
     batch, weights = random_batch(), backend.publish()
     batch.steps[:] = steps
     filled = np.broadcast_to(batch.filled, batch.reward.shape).ravel()
@@ -237,5 +237,5 @@ def test_an_algorithm_is_one_file_also_a_users(tmp_path: Path, monkeypatch: pyte
     for name, told in (("Broken", "cannot be made: SystemExit: the code 'no'"), ("Missing", "cannot be imported")):
         with pytest.raises(ConfigError, match=told):
             Learner(settings(algorithm=f"own_algorithm:{name}"), VECTOR)
-    with pytest.raises(ConfigError, match="a3c, appo, a2c, ppo, a3c-cpu or module:Class.*did you mean.*ppo"):
+    with pytest.raises(ConfigError, match="a3c, appo, a2c, ppo, pqn, dqn, a3c-cpu or module:Class.*did you mean.*ppo"):
         settings(algorithm="pppo")

@@ -79,8 +79,8 @@ def test_no_update_begins_that_would_not_end_in_time(
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 60.0)
     run = make_run(counting(agents=8, trainers=1, steps=None, minutes=4))
     service = Service(run.settings, run, model, interruption)
-    stop_all = service._agents.stop_all
-    monkeypatch.setattr(service._agents, "stop_all", lambda at_once: (stopping.set(), stop_all(at_once=at_once)))
+    stop_all = service._host.agents.stop_all
+    monkeypatch.setattr(service._host.agents, "stop_all", lambda at_once: (stopping.set(), stop_all(at_once=at_once)))
     assert service.run() == "SIGTERM"
     assert len(began) == 1
 

@@ -246,4 +246,4 @@ def test_a_source_states_the_fields_of_its_rollouts() -> None:
     source = RolloutQueue(cast(Any, None), store, 3, cast(Any, None), Statistics(1))
     batch = store.empty_batch(3)
     assert {name: (field.shape, field.dtype) for name, field in source.fields.items()} == {
-        name: (array.shape[1:], array.dtype) for name, array in batch.arrays.items()}
+        name: (array.shape[1:], array.dtype) for name, array in {**batch.arrays, "filled": batch.filled}.items()}

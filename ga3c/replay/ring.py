@@ -66,8 +66,9 @@ class Ring:
         self.length = capacity // streams
         if self.length < n_step + 2 * planes:
             raise ValueError(f"{capacity} rows are too few for {streams} streams of {n_step + 2 * planes}")
-        kept = self._shape[:-1] if planes > 1 else self._shape
-        self._frames = np.zeros((streams, self.length, *kept), env.observation_dtype)
+        pixels = int(np.prod(self._shape, dtype=np.int64)) // planes
+        # One row more, of zeros, stands for the planes that a young stack does not have.
+        self._frames = np.zeros((streams * self.length + 1, pixels), env.observation_dtype)
         self._action = np.zeros((streams, self.length), np.int32)
         self._reward = np.zeros((streams, self.length), np.float32)
         self._version = np.zeros((streams, self.length), np.int64)
@@ -87,66 +88,82 @@ class Ring:
                 truncation before the last step loses its final observation: the transitions to it end one step before.
         """
         before = int(self.written[stream])
-        last = len(steps["action"]) - 1
-        facts = (steps[name].tolist() for name in ("action", "reward", "terminated", "truncated", "version"))
-        for t, (action, reward, terminated, truncated, version) in enumerate(zip(*facts, strict=True)):
-            self._observe(stream, steps["observation"][t])
-            row = self._row(stream, int(self.written[stream]) - 1)
-            if truncated and t < last:
-                continue  # the row stays one without an action
-            self._action[stream, row] = action
-            self._reward[stream, row] = reward
-            self._version[stream, row] = version
-            self._flags[stream, row] = _TERMINATED if terminated else 0
-            self._whole[stream] = terminated or truncated
-            if truncated:
-                self._observe(stream, following, final=True)
+        over = steps["terminated"] | steps["truncated"]
+        last = len(over) - 1
+        first = 0
+        for end in [*np.flatnonzero(over[:-1]).tolist(), last]:
+            part = slice(first, end + 1)
+            self._write(stream, {name: array[part] for name, array in steps.items()})
+            self._whole[stream] = over[end]
+            if steps["truncated"][end]:
+                if end < last:
+                    self._flags[stream, (self.written[stream] - 1) % self.length] = _OBSERVED
+                else:
+                    self._observe(stream, following, self._next_depth(stream))
+            first = end + 1
         return int(self.written[stream]) - before
 
     def cut(self, stream: int) -> None:
         """Notes that the stream goes on with another life: no transition leads over this place."""
-        row = self._row(stream, int(self.written[stream]) - 1)
+        row = (self.written[stream] - 1) % self.length
         if self.written[stream] and not self._flags[stream, row] & _TERMINATED:
             self._flags[stream, row] = _OBSERVED
         self._whole[stream] = True
 
-    def _row(self, stream: int, serial: int) -> int:
-        return serial % self.length
+    def _write(self, stream: int, steps: Mapping[str, NDArray]) -> None:
+        """Writes rows of one episode, none of which but the last ends it."""
+        observation = steps["observation"]
+        depth = self._next_depth(stream)
+        if self._planes > 1 and self._whole[stream]:
+            depth = self._depth_of(stream, observation[0], depth)
+        numbers = np.arange(len(observation))
+        rows = (self.written[stream] + numbers) % self.length
+        self._planes_of(stream)[rows] = self._newest(observation)
+        self._depth[stream, rows] = np.minimum(depth + numbers, self._planes - 1)
+        self._action[stream, rows] = steps["action"]
+        self._reward[stream, rows] = steps["reward"]
+        self._version[stream, rows] = steps["version"]
+        self._flags[stream, rows] = np.where(steps["terminated"], _TERMINATED, 0)
+        self.written[stream] += len(rows)
 
-    def _observe(self, stream: int, observation: NDArray, final: bool = False) -> None:
-        """Writes a row without an action, and before it what the stack holds beside rows that are there."""
-        depth = 0
-        if self._planes > 1:
-            depth = min(int(self._depth[stream, self._row(stream, int(self.written[stream]) - 1)]) + 1, self._planes - 1
-                        ) if self.written[stream] else 0
-            if self._whole[stream] and not final:
-                depth = self._depth_of(stream, observation, depth)
-            observation = observation[..., -1]
-        self._write(stream, observation, depth)
-        self._whole[stream] = True  # until an action follows
+    def _observe(self, stream: int, observation: NDArray, depth: int) -> None:
+        """Writes a row without an action."""
+        row = self.written[stream] % self.length
+        self._planes_of(stream)[row] = self._newest(observation)
+        self._depth[stream, row] = depth
+        self._action[stream, row] = self._reward[stream, row] = 0
+        self._flags[stream, row] = _OBSERVED
+        self.written[stream] += 1
+
+    def _newest(self, observation: NDArray) -> NDArray:
+        """Returns the newest plane of each observation, or all of an observation without planes: (..., P)."""
+        kept = observation[..., -1] if self._planes > 1 else observation
+        return kept.reshape(*observation.shape[:observation.ndim - len(self._shape)], -1)
+
+    def _planes_of(self, stream: int) -> NDArray:
+        """Returns the rows of a stream, (L, P)."""
+        return self._frames[stream * self.length:(stream + 1) * self.length]
+
+    def _next_depth(self, stream: int) -> int:
+        """Returns how many planes before the next row belong to its stack, if the stack goes on."""
+        if not self.written[stream]:
+            return 0
+        return min(int(self._depth[stream, (self.written[stream] - 1) % self.length]) + 1, self._planes - 1)
 
     def _depth_of(self, stream: int, observation: NDArray, depth: int) -> int:
         """Returns how many planes before the newest are in the rows before: after an end the stack may go on or not."""
-        older = observation[..., :-1]
+        older = observation[..., :-1].reshape(-1, self._planes - 1)
         if not older.any():
             return 0
-        serial = int(self.written[stream])
+        serial, planes = int(self.written[stream]), self._planes_of(stream)
         if serial and all(np.array_equal(
-                older[..., -1 - back],
-                self._frames[stream, self._row(stream, serial - 1 - back)] if back < depth else 0)
+                older[:, -1 - back], planes[(serial - 1 - back) % self.length] if back < depth else 0 * older[:, 0])
                           for back in range(self._planes - 1)):
             return depth
         for plane in range(self._planes - 1):
-            self._write(stream, older[..., plane], plane)
+            alone = np.repeat(older[:, plane:plane + 1], self._planes, axis=1)
+            self._observe(stream, alone.reshape(self._shape), plane)
         return self._planes - 1
-
-    def _write(self, stream: int, frame: NDArray, depth: int) -> None:
-        row = self._row(stream, int(self.written[stream]))
-        self._frames[stream, row] = frame
-        self._action[stream, row] = self._reward[stream, row] = 0
-        self._flags[stream, row] = _OBSERVED
-        self._depth[stream, row] = depth
-        self.written[stream] += 1
 
     # ------------------------------------------------------------------------------------------------ drawing
 
@@ -192,10 +209,12 @@ class Ring:
                        self._version[stream, serial % self.length])
 
     def _observations(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray:
+        row = stream * self.length + serial % self.length
         if self._planes == 1:
-            return self._frames[stream, serial % self.length]
-        rows = (serial[:, None] - np.arange(self._planes)) % self.length + stream[:, None] * self.length
-        stacks = np.empty((len(serial), *self._shape), self._frames.dtype)
-        stack(self._frames.reshape(self._frames.shape[0] * self.length, -1), rows,
-              self._depth[stream, serial % self.length], stacks.reshape(len(serial), -1, self._planes))
-        return stacks
+            return self._frames[row].reshape(-1, *self._shape)
+        back = np.arange(self._planes - 1, -1, -1)
+        rows = stream[:, None] * self.length + (serial[:, None] - back) % self.length
+        rows[back > self._depth[stream, serial % self.length][:, None]] = len(self._frames) - 1
+        stacks = np.empty((len(serial), self._frames.shape[1], self._planes), self._frames.dtype)
+        stack(self._frames, rows, stacks)
+        return stacks.reshape(-1, *self._shape)

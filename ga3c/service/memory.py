@@ -40,7 +40,9 @@ class Memory:
         self._ring = Ring(spec, agents * self._n_envs, replay.replay_size, replay.n_step, settings.algorithm.gamma)
         self._sampler: Sampler = (Prioritised(self._ring, replay.priority_alpha, replay.priority_beta)
                                   if replay.priority_alpha else Uniform(self._ring))
-        self._ledger = Ledger(replay.replay_start, replay.intensity, slack=0)
+        # So many that a transition of the longest is there, whatever the start is.
+        least = agents * self._n_envs * (replay.n_step + 1)
+        self._ledger = Ledger(max(replay.replay_start, least), replay.intensity, slack=0)
         self._reward_clip = settings.algorithm.reward_clip
         self._rng = np.random.default_rng([settings.run.seed, 1])
         self._generations: dict[int, int] = {}

@@ -12,6 +12,7 @@ Index order: S streams, L rows of each, n samples, k planes of a stack.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.replay.kernels import stack
+from ga3c.replay.kernels import stack, stack_four
 
 _TERMINATED, _OBSERVED = 1, 2  # flags: the step ended its episode; the row has an observation, but no action
 
@@ -75,6 +76,7 @@ class Ring:
         self._flags = np.zeros((streams, self.length), np.uint8)
         self._depth = np.zeros((streams, self.length), np.uint8)  # planes before a row's own that belong to its stack
         self.written = np.zeros(streams, np.int64)  # rows of each stream so far
+        self._buffers = [np.empty((0, pixels, planes), env.observation_dtype)] * 2
         self._whole = np.ones(streams, bool)        # whether the next row begins anew, or after an end
 
     # ------------------------------------------------------------------------------------------------ appending
@@ -196,7 +198,10 @@ class Ring:
         return steps, ended
 
     def draw(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> Sampled:
-        """Returns the transitions that begin in these rows (n,), all of them `usable`."""
+        """Returns the transitions that begin in these rows (n,), all of them `usable`.
+
+        The next draw overwrites the observations: to take new memory for them takes longer than to fill it.
+        """
         steps, ended = self._steps(stream, serial)
         returns = np.zeros(len(serial), np.float32)
         for k in range(self.n_step):
@@ -204,17 +209,24 @@ class Ring:
             returns += np.where(k < steps, np.float32(self._gamma**k) * reward, np.float32(0.0))
         discount = np.where(ended, 0.0, self._gamma**steps).astype(np.float32)
         after = np.where(ended, serial, serial + steps)  # any row, where nothing follows
-        return Sampled(self._observations(stream, serial), self._action[stream, serial % self.length], returns,
-                       self._observations(stream, after), discount, stream, serial,
+        return Sampled(self._observations(stream, serial, 0), self._action[stream, serial % self.length], returns,
+                       self._observations(stream, after, 1), discount, stream, serial,
                        self._version[stream, serial % self.length])
 
-    def _observations(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray:
+    def _observations(self, stream: NDArray[np.int64], serial: NDArray[np.int64], buffer: int) -> NDArray:
         row = stream * self.length + serial % self.length
         if self._planes == 1:
-            return self._frames[row].reshape(-1, *self._shape)
+            observations: NDArray = self._frames[row].reshape(-1, *self._shape)
+            return observations
         back = np.arange(self._planes - 1, -1, -1)
         rows = stream[:, None] * self.length + (serial[:, None] - back) % self.length
         rows[back > self._depth[stream, serial % self.length][:, None]] = len(self._frames) - 1
-        stacks = np.empty((len(serial), self._frames.shape[1], self._planes), self._frames.dtype)
-        stack(self._frames, rows, stacks)
-        return stacks.reshape(-1, *self._shape)
+        if len(self._buffers[buffer]) < len(serial):
+            self._buffers[buffer] = np.empty((len(serial), self._frames.shape[1], self._planes), self._frames.dtype)
+        stacks = self._buffers[buffer][:len(serial)]
+        if self._planes == 4 and stacks.dtype == np.uint8 and sys.byteorder == "little":
+            stack_four(self._frames, rows, stacks.view(np.uint32).reshape(len(serial), -1))
+        else:
+            stack(self._frames, rows, stacks)
+        observations = stacks.reshape(-1, *self._shape)
+        return observations

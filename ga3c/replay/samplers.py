@@ -93,14 +93,13 @@ class Prioritised:
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
         """See `Sampler.draw`."""
-        total, length = self._tree.total, self._ring.length
-        if not total:
+        length = self._ring.length
+        if not self._tree.total:
             raise ValueError("the ring has no transition")
         stream, row = np.divmod(self._tree.draw(n, rng), length)
         written = self._ring.written[stream]
         serial = written - 1 - (written - 1 - row) % length
-        count = np.count_nonzero(self._tree.priorities)
-        weight = (count * self._priorities(stream, serial) / total) ** -self.beta
+        weight = self._priorities(stream, serial) ** -self.beta  # what all weights have in common is divided out
         return Drawn(self._ring.draw(stream, serial), (weight / weight.max()).astype(np.float32))
 
     def report(self, stream: NDArray[np.int64], serial: NDArray[np.int64], error: NDArray[np.float32]) -> None:

@@ -138,7 +138,7 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
         return {"policy": np.full((n, spec.n_actions), 1 / spec.n_actions, np.float32),
                 "value": np.zeros(n, np.float32)}, 0
 
-    def taken(batch: Batch) -> None:
+    def taken(batch: Batch, agents: list[int]) -> None:
         learnable(batch)
         LEARNED[-1] = LEARNED[-1] or bool(batch.steps.any())
 

@@ -20,7 +20,7 @@ from ga3c.settings.files import configured
 
 def test_the_spec_of_an_atari_game() -> None:
     spec = probe(configured(game="boxing", frame_skip=3, full_action_space=True))
-    assert spec == ("Boxing", (84, 84, 4), np.dtype(np.uint8), 18, 3)
+    assert spec == ("Boxing", (84, 84, 4), np.dtype(np.uint8), 18, 3, 4)
     assert probe(configured(game="Pong")).n_actions == 6
 
 

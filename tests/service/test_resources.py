@@ -75,7 +75,7 @@ def test_memory_of_batches_counts(changes: dict[str, Any], gigabytes: float) -> 
 
 def test_small_observations_need_little(tmp_path: Path) -> None:
     chosen = configured(agents=2, training_batch_min=65536, trainers=4)
-    needs = [float(preflight._memory(chosen, each).numbers.split()[0]) for each in (OBSERVATION_BYTES, 16)]
+    needs = [float(preflight._memory(chosen, each, 0).numbers.split()[0]) for each in (OBSERVATION_BYTES, 16)]
     assert needs[0] > 6.0 and needs[1] < 1.2
 
 

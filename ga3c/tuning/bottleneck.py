@@ -39,9 +39,9 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
     In rounds one thread predicts and trains; it is counted as a trainer. Such rows need only the columns of cores.
     """
     rows = list(rows)
-    in_rounds = all(row.get("trainers") and not row.get("predictors") for row in rows)
+    one_thread = all(row.get("trainers") and not row.get("predictors") for row in rows)
     means = {}
-    for name in _CORES if in_rounds else (*_CORES, *_TIMES):
+    for name in _CORES if one_thread else (*_CORES, *_TIMES):
         values = [row[name] for row in rows if row.get(name) is not None]
         if not values:
             return None
@@ -79,7 +79,7 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
     m = measured
     if m["cpu_machine"] >= _FULL_SHARE * cores:
         return _of_full_cores(m, cores, envs_per_agent)
-    if _in_rounds(m):
+    if _one_thread(m):
         return Diagnosis("rounds", "agents and model wait for each other, "
                          f"{cores - m['cpu_machine']:.1f} of {cores} cores are idle",
                          "the schedule queues lets both work at the same time, with an algorithm that corrects policy "
@@ -135,7 +135,7 @@ def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> D
                          "only more cores, or a lighter game, would be faster")
     model = f"all {cores} cores are busy, the model takes {server:.1f}"
     advice = "a GPU or a smaller network would be faster"
-    if _in_rounds(m):
+    if _one_thread(m):
         return Diagnosis("device", model, _fewer_passes(m) + advice)
     predicting = m.get("predictors", 1.0) * m["predictor_busy"] * m["predict_ms"] / max(
         1e-9, m["predict_ms"], m["service_ms"])
@@ -144,7 +144,7 @@ def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> D
     return Diagnosis("device", f"{model}, most of it for predictions", advice)
 
 
-def _in_rounds(m: Mapping[str, float]) -> bool:
+def _one_thread(m: Mapping[str, float]) -> bool:
     return "wait_ms" not in m
 
 

@@ -7,7 +7,7 @@ algorithm adds the outputs of its model, at the step of the observation that the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,13 +82,18 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
 
 def rollout_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field],
                    discounted: bool = False) -> dict[str, Field]:
+    """Returns the fields of one rollout in a batch, see `in_batch`. The arguments are those of `slot_fields`."""
+    return in_batch(slot_fields(env, rollout_length, n_envs, outputs, discounted), rollout_length, outputs)
+
+
+def in_batch(slot: Mapping[str, Field], rollout_length: int, outputs: Iterable[str]) -> dict[str, Field]:
     """Returns the fields of one rollout in a batch by name: those of a slot without the extra row.
 
     And `reused`, how many of its first steps were in an earlier batch, and `filled` (T, 1), whether there is a step.
     """
     with_extra_row = {*outputs, *PER_REQUEST}
     fields = {name: Field((rollout_length, *field.shape[1:]), field.dtype) if name in with_extra_row else field
-              for name, field in slot_fields(env, rollout_length, n_envs, outputs, discounted).items()}
+              for name, field in slot.items()}
     return {**fields, "reused": Field((), np.int32), "filled": Field((rollout_length, 1), np.bool_)}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ga3c.envs.base import EnvSpec
 from ga3c.transport.block import ALIGNMENT, Block
 from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, STATUS_FIELDS, Field, Outputs, actor_critic_outputs,
-                                   slot_fields)
+                                   in_batch, slot_fields)
 
 
 class AgentStatus(enum.IntEnum):
@@ -156,9 +156,7 @@ class Slots(_Facts):
     @property
     def rollout_fields(self) -> dict[str, Field]:
         """The fields of one rollout in a batch of such slots, by name."""
-        batch = self.empty_batch(1)
-        return {name: Field(array.shape[1:], array.dtype)
-                for name, array in {**batch.arrays, "filled": batch.filled}.items()}
+        return in_batch(self._fields, self.rollout_length, self.outputs)
 
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
         """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""

@@ -42,7 +42,7 @@ class Memory:
                                   if replay.priority_alpha else Uniform(self._ring))
         # So many that a transition of the longest is there, whatever the start is.
         least = agents * self._n_envs * (replay.n_step + 1)
-        self._ledger = Ledger(max(replay.replay_start, least), replay.intensity, slack=0)
+        self._ledger = Ledger(max(replay.replay_start, least), replay.intensity)
         self._reward_clip = settings.algorithm.reward_clip
         self._rng = np.random.default_rng([settings.run.seed, 1])
         self._generations: dict[int, int] = {}

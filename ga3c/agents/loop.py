@@ -149,6 +149,7 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
 
 def _cut(environment: Environment, store: Slots, at: Progress, transition: Transition) -> Generator[Request, int, None]:
     """Ends the slot at a truncation. `following` is the final observation where there is one, else the next."""
+    left = (at.length or store.rollout_length) - at.step - 1  # so that later slots end where they would have
     at.length = at.step + 1
     slot = at.slot
     environment.show(store.following[slot])
@@ -158,6 +159,7 @@ def _cut(environment: Environment, store: Slots, at: Progress, transition: Trans
         cut = transition.truncated
         store.following[slot][cut] = transition.final_observation[cut]
     yield from _next_step(environment, store, at, shown=True)
+    at.length = left
 
 
 def _add_discounted(store: Slots, at: Progress, transition: Transition, discount: float) -> None:

@@ -19,7 +19,7 @@ from ga3c.learner import backend
 from ga3c.runs.beginning import Beginning, resume_from_checkpoint, start_from_weights
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
-from ga3c.settings.effects import rising, without_effect
+from ga3c.settings.effects import notes_on_meetings, rising, without_effect
 from ga3c.settings.files import check_agents, chosen, recorded, resolve, stated, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.messages import ConfigError, flag, for_shell
@@ -122,7 +122,7 @@ def _notes_on_settings(settings: Settings, given: Collection[str]) -> list[str]:
     from ga3c.envs.atari_games import atari_game_of
     from ga3c.service.batches import notes_on_minibatches
     return [*without_effect(settings, given, atari_game_of(settings.env) is not None), *rising(settings),
-            *notes_on_lag(settings),
+            *notes_on_lag(settings), *notes_on_meetings(settings),
             *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 

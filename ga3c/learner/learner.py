@@ -166,6 +166,10 @@ class Learner:
         """Makes the newest weights the target network of the updates to come. From any thread, between any updates."""
         self._target = self._newest
 
+    def act_by_target(self) -> None:
+        """Lets predictions use the target network. From any thread, between any updates."""
+        self._snapshot = self._target
+
     def snapshot(self) -> Snapshot:
         """Returns the snapshot that predictions use now."""
         return self._snapshot

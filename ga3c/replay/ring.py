@@ -112,6 +112,27 @@ class Ring:
             self._flags[stream, row] = _OBSERVED
         self._whole[stream] = True
 
+    def follow(self, other: Ring) -> NDArray[np.int64]:
+        """Takes over the rows that another ring has more, of the same streams. Returns how many each stream got.
+
+        The newest row of before is taken over again: the other ring may have noted that its life ended.
+        """
+        more = other.written - self.written
+        for stream in np.flatnonzero(more).tolist():
+            serial = np.arange(max(0, self.written[stream] - 1), other.written[stream])
+            assert len(serial) <= min(self.length, other.length), "the other ring has forgotten some"
+            row, its = serial % self.length, serial % other.length
+            self._planes_of(stream)[row] = other._planes_of(stream)[its]
+            for mine, theirs in zip(self._columns, other._columns, strict=True):
+                mine[stream, row] = theirs[stream, its]
+        self.written[:] = other.written
+        self._whole[:] = other._whole
+        return more
+
+    @property
+    def _columns(self) -> tuple[NDArray, ...]:
+        return self._action, self._reward, self._version, self._flags, self._depth
+
     def _write(self, stream: int, steps: Mapping[str, NDArray]) -> None:
         """Writes rows of one episode, none of which but the last ends it."""
         observation = steps["observation"]

@@ -176,7 +176,7 @@ class Recorder:
 
     def reached(self) -> str | None:
         """Returns the limit that the run has reached, as a flag with its value; None before. From any thread."""
-        agent_steps = self.statistics.agent_steps
+        agent_steps = self.statistics.agent_steps - self.statistics.before_meeting
         done = {"steps": agent_steps, "frames": self.statistics.frames(agent_steps),
                 "minutes": self.time / 60.0, "episodes": self.statistics.episodes}
         for name, amount in done.items():

@@ -171,6 +171,8 @@ class Statistics:
             both.
         skips: the learner's counts of skipped updates and minibatches.
         agent_steps: collected so far. Any thread may read it.
+        before_meeting: those of them since agents and updates last met, for schedules in rounds with a replay; limits
+            leave them out. The collecting thread alone writes it.
         dropped_steps: agent steps that were played and not trained on.
         lag: the policy lag of the samples that the last window trained on.
 
@@ -189,6 +191,7 @@ class Statistics:
         self._frames_before = 0 if frames is None else frames - agent_steps * frames_per_step
         self.trace = trace
         self.agent_steps = agent_steps
+        self.before_meeting = 0
         self.trainings = trainings
         self.episodes = episodes
         self.recent_scores = deque(scores, maxlen=100)

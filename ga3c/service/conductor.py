@@ -12,8 +12,10 @@ from collections.abc import Callable
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.runs.statistics import PredictionCount, Statistics, TrainerTime
 from ga3c.service.batches import clean, join
+from ga3c.service.memory import Memory
 from ga3c.service.predictor import Predictor
 from ga3c.service.rounds import Rounds, Update
+from ga3c.service.workers import WorkerThread
 from ga3c.settings.schedule import Schedule
 from ga3c.transport.channel import Arrivals, Channel, Requests
 from ga3c.transport.slots import Batch, Slots
@@ -28,17 +30,25 @@ class Conductor:
         report: called with each update.
         statistics: counts what is collected, dropped and lost.
         over: returns whether the last update was made. After it, requests wait until the agents drain.
+        memory: takes the rollouts and gives the batches, if the schedule has one.
+        failed: called with the exception of the thread that updates are made in, in epochs, and when it began.
     """
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, schedule: Schedule,
                  rollout_length: int, report: Callable[[UpdateStats, Batch, TrainerTime], None],
-                 statistics: Statistics, over: Callable[[], bool]) -> None:
+                 statistics: Statistics, over: Callable[[], bool], memory: Memory | None = None,
+                 failed: Callable[[BaseException, float], None] = lambda error, began: None) -> None:
         self._channel = channel
         self._store = store
         self._learner = learner
         self._report = report
         self._statistics = statistics
         self._over = over
+        self._memory = memory
+        self._epochs = schedule.epochs
+        self._failed = failed
+        self._training = False                  # whether the updates of an epoch are being made
+        self._trainer: WorkerThread | None = None  # which makes them
         self._rounds = Rounds(schedule)
         self._buffer = store.empty_batch(schedule.rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
@@ -51,6 +61,8 @@ class Conductor:
         for arrived in self._channel.arrivals():
             self._note(arrived)
             self._work(predictor)
+        if self._trainer is not None:
+            self._trainer.join(None)
 
     def _note(self, arrived: Arrivals) -> None:
         connected, known = self._channel.connected, self._rounds.generations
@@ -63,11 +75,14 @@ class Conductor:
             for agent in known:  # no update follows
                 self._leave(agent)
         gone = []
-        for agent, _, slot in arrived.rollouts:
-            if agent in known and not self._ending:
-                self._rounds.submitted(agent, slot)
-            else:
+        for agent, generation, slot in arrived.rollouts:
+            if agent not in known or self._ending:
                 gone.append((agent, slot))
+                continue
+            self._rounds.submitted(agent, slot)
+            if self._memory is not None:
+                self._memory.append(self._store.view(slot), agent, generation)
+                self._channel.release([(agent, slot)])
         self._drop(gone)
         for ticket in arrived.tickets:
             agent, slot, step, generation = ticket
@@ -93,11 +108,18 @@ class Conductor:
             if self._tickets:
                 self._answer(predictor, sorted(self._tickets))
             return
-        while not self._over() and (due := self._rounds.due(self._channel.connected)) is not None:
+        while (due := self._rounds.due(self._channel.connected)) is not None:
             if isinstance(due, Update):
+                if self._training:
+                    return  # the thread wakes this one
                 began = time.thread_time()
-                self._update(due)
+                if self._memory is None:
+                    self._update(due)
+                else:
+                    self._train(self._memory)
                 predictor.leave_out(time.thread_time() - began)
+            elif self._over():
+                return
             else:
                 self._answer(predictor, due.agents)
                 self._rounds.answered(due)
@@ -106,6 +128,35 @@ class Conductor:
         predictor.answer(Requests([self._tickets[agent] for agent in agents], self._store))
         for agent in agents:
             del self._tickets[agent]
+
+    def _train(self, memory: Memory) -> None:
+        """Makes the updates that are due; in epochs lets them begin, and what is played from now on meet them later."""
+        self._rounds.updated()
+        if not self._epochs:
+            memory.train(self._make)
+        memory.meet()
+        if self._epochs and memory.due and not self._over():
+            self._training = True
+            self._trainer = WorkerThread("trainer-of-an-epoch", lambda: self._beside(memory), self._failed)
+
+    def _beside(self, memory: Memory) -> None:
+        """Makes the updates of an epoch, in a thread of its own."""
+        try:
+            memory.train(self._make, lambda: self._ending)
+        finally:
+            self._training = False
+            self._channel.wake()
+
+    def _make(self, batch: Batch, agent_steps: int, since: int) -> UpdateStats | None:
+        before = time.monotonic()
+        update = self._learner.update(batch, agent_steps, since)
+        if update is None:
+            self._statistics.report_dropped(batch)
+        else:
+            if not self._epochs:
+                self._learner.publish()
+            self._report(update, batch, TrainerTime(0.0, time.monotonic() - before, 0.0))
+        return update
 
     def _update(self, due: Update) -> None:
         before = time.monotonic()

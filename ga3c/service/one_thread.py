@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from ga3c.service.serial_agents import Agents
 
 Predict = Callable[[NDArray], tuple[Outputs, int]]
-Learn = Callable[[Batch, list[int]], None]
-"""Learns from a batch of rollouts of these agents."""
+
+
+class Learning(Protocol):
+    """What learns from the agents."""
+
+    def submitted(self, rollout: Batch, agent: int) -> bool:
+        """Hears of a rollout in its slot. Returns whether it was copied, so that its slot is free."""
+
+    def update(self, rollouts: Batch) -> None:
+        """Makes the update that is due from these rollouts; if all were copied there are none."""
 
 
 class StateMachine(Protocol):
@@ -56,7 +64,7 @@ def state_machine(settings: Settings) -> StateMachine:
     schedule = settings.schedule
     if schedule.agents_learn:
         return Turns(schedule.agents)
-    return Rounds(schedule) if schedule.agents_wait else Queues(schedule.rollouts)
+    return Rounds(schedule) if schedule.agents_wait else Queues(schedule.rollouts, schedule.remembers)
 
 
 class OneThread:
@@ -75,17 +83,23 @@ class OneThread:
             if agent not in self._moving:
                 self._schedule.asked(agent, *agents.pending(agent))
 
-    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+    def go_on(self, agents: Agents, predict: Predict, learning: Learning, over: Callable[[], bool]
+              ) -> tuple[int, int]:
         """Carries out what is due: one update, or one prediction and what the answered agents do with it.
 
         over: returns whether a limit is reached; then the agents that are left play on at the next call. Returns
         (observations answered, calls of `predict`).
         """
+        def submitted(agent: int, slot: int) -> None:
+            self._schedule.submitted(agent, slot)
+            if learning.submitted(agents.store.view(slot), agent):
+                agents.free.append(slot)
+
         answered = calls = 0
         if not self._moving:
             due = self._schedule.due(range(agents.n))
             if isinstance(due, Update):
-                self._update(due, agents, update)
+                self._update(due, agents, learning)
                 return 0, 0
             assert due is not None, "all agents wait"
             answered, calls = agents.answer(due.agents, predict), 1
@@ -93,15 +107,15 @@ class OneThread:
             self._moving.extend(due.agents)
         while self._moving and not over():
             agent = self._moving.popleft()
-            agents.move(agent, self._schedule.submitted)
+            agents.move(agent, submitted)
             self._schedule.asked(agent, *agents.pending(agent))
             if isinstance(due := self._schedule.due(range(agents.n)), Update):
-                self._update(due, agents, update)
+                self._update(due, agents, learning)
         return answered, calls
 
-    def _update(self, due: Update, agents: Agents, update: Learn) -> None:
+    def _update(self, due: Update, agents: Agents, learning: Learning) -> None:
         join(agents.store, due.rollouts, self._batch)
-        update(self._batch, [agent for agent, _ in due.rollouts])
+        learning.update(self._batch)
         agents.free.extend(slot for _, slot in self._schedule.updated())
 
     def held(self) -> list[int]:

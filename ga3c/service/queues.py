@@ -16,11 +16,13 @@ from ga3c.service.rounds import Answer, Update
 class Queues:
     """GA3C's queues. Agents that wait are answered together; an update takes any rollouts, as many as it needs.
 
-    An update is due as soon as its rollouts are submitted. So it may fall between the steps of two agents.
+    An update is due as soon as its rollouts are submitted. So it may fall between the steps of two agents. With a
+    replay, updates are made from it after each rollout.
     """
 
-    def __init__(self, n_rollouts: int) -> None:
-        self._n_rollouts = n_rollouts
+    def __init__(self, n_rollouts: int, remembers: bool = False) -> None:
+        self._n_rollouts = 0 if remembers else n_rollouts
+        self._collected = 0  # rollouts that went into a replay since updates were made from it
         self._waiting: list[int] = []
         self._submitted: list[tuple[int, int]] = []  # agent, slot
 
@@ -30,11 +32,14 @@ class Queues:
 
     def submitted(self, agent: int, slot: int) -> None:
         """Notes that the agent has submitted this slot."""
-        self._submitted.append((agent, slot))
+        if self._n_rollouts:
+            self._submitted.append((agent, slot))
+        else:
+            self._collected += 1
 
     def due(self, present: Iterable[int]) -> Answer | Update | None:
         """Returns what is due; None until there is an update, or all present agents wait."""
-        if len(self._submitted) >= self._n_rollouts:
+        if self._collected or 0 < self._n_rollouts <= len(self._submitted):
             return Update([(agent, [slot]) for agent, slot in self._submitted[:self._n_rollouts]])
         return Answer(sorted(self._waiting), True) if {*self._waiting} >= {*present} else None
 
@@ -44,6 +49,7 @@ class Queues:
 
     def updated(self) -> list[tuple[int, int]]:
         """Notes that the due update is made. Returns (agent, slot) of slots no longer needed."""
+        self._collected = 0
         trained, self._submitted = self._submitted[:self._n_rollouts], self._submitted[self._n_rollouts:]
         return trained
 

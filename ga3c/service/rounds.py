@@ -8,6 +8,15 @@ use the same machine, so they learn the same.
     multi-batch   all agents take a step; after every `steps_per_update` steps one of the `update_groups` groups is
                   trained on, each in turn, with its last `rollout_length` steps (CuLE: Dalton et al., 2020, section 4)
 
+With a replay (Daley and Amato, 2021) rollouts go into it as they are submitted, and an update has no rollouts. Then it
+means: make the updates that are due.
+
+    standard      each agent is answered alone, in turn; updates are due after `rollout_length` steps of all
+    synchronised  the same with one prediction for all agents
+    concurrent    as standard; updates are made while agents play on, by the target network; `Update` means that both
+                  meet: the replay takes in what was played, and the target network the newest weights
+    both          concurrent and synchronised
+
 No agent acts with weights that a running update will replace. Every agent takes exactly `Schedule.steps` steps
 between two updates. So versions, policy lags and batches do not depend on the speed of any agent.
 
@@ -89,8 +98,10 @@ class Rounds:
     def submitted(self, agent: int, slot: int) -> None:
         """Notes that the agent has submitted this slot."""
         known = self._agents[agent]
-        known.submitted.append(slot)
-        known.untrained, known.slot = slot, -1
+        known.slot = -1
+        if not self._schedule.remembers:
+            known.submitted.append(slot)
+            known.untrained = slot
 
     def left(self, agent: int) -> Left:
         """Removes an agent that has gone. Returns its slots, which are in no further update."""

@@ -102,6 +102,50 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
 
 
+class _Learning:
+    """The updates of serial mode: see `one_thread.Learning`."""
+
+    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner) -> None:
+        self._statistics = recorder.statistics
+        self._learner = learner
+        self._divergence = Divergence(recorder, learner)
+        self._publishes = not settings.schedule.epochs
+        self._memory = (Memory(settings, recorder.spec, learner, recorder.statistics)
+                        if settings.schedule.remembers else None)
+
+    def submitted(self, rollout: Batch, agent: int) -> bool:
+        """See `one_thread.Learning`."""
+        if self._memory is not None:
+            self._memory.append(rollout, agent)
+        return self._memory is not None
+
+    def update(self, rollouts: Batch) -> None:
+        """See `one_thread.Learning`."""
+        statistics = self._statistics
+        if self._memory is not None:
+            self._memory.train(self._make)
+            self._memory.meet()
+        else:
+            began_at = statistics.agent_steps
+            statistics.collect(rollouts)
+            self._make(rollouts, began_at, clean(rollouts, self._learner, statistics))
+        statistics.drain()  # so that a limit on episodes is reached at the same update in every run
+
+    def _make(self, batch: Batch, agent_steps: int, since: int) -> UpdateStats | None:
+        update = None
+        try:
+            update = self._learner.update(batch, agent_steps, since)
+        except Diverged as error:
+            self._divergence.answer(error)
+        if update is None:
+            self._statistics.report_dropped(batch)
+            return None
+        if self._publishes:
+            self._learner.publish()
+        self._statistics.report(update, batch)
+        return update
+
+
 def _play(settings: Settings, agents: Agents, recorder: Recorder, learner: Learner, signals: Signals,
           evaluations: Evaluations | None) -> str:
     count = recorder.statistics.new_count()
@@ -109,44 +153,13 @@ def _play(settings: Settings, agents: Agents, recorder: Recorder, learner: Learn
         recorder.log("This game cannot save its state: a resume of this run will begin new episodes.")
     recorder.checkpoints.extra_arrays = lambda: _state(agents, learner)
 
-    divergence = Divergence(recorder, learner)
-
-    memory = (Memory(settings, recorder.spec, learner, recorder.statistics.agent_steps)
-              if settings.schedule.remembers else None)
-
-    def collected(batch: Batch, from_agents: list[int]) -> None:
-        statistics = recorder.statistics
-        began_at = statistics.agent_steps
-        statistics.collect(batch)
-        if memory is None:
-            update(batch, began_at, clean(batch, learner, statistics))
-        else:
-            for number, agent in enumerate(from_agents):
-                memory.append(batch[number:number + 1], agent)
-            while memory.due:
-                memory.learned(update(memory.draw(), statistics.agent_steps, learner.min_valid_version),
-                               statistics.agent_steps)
-        statistics.drain()  # so that a limit on episodes is reached at the same update in every run
-
-    def update(batch: Batch, agent_steps: int, since: int) -> UpdateStats | None:
-        stats = None
-        try:
-            stats = learner.update(batch, agent_steps, since)
-        except Diverged as error:
-            divergence.answer(error)
-        if stats is None:
-            recorder.statistics.report_dropped(batch)
-        else:
-            learner.publish()
-            recorder.statistics.report(stats, batch)
-        return stats
-
+    learning = _Learning(settings, recorder, learner)
     recorder.start()
     workers, kept = Workers(agents.n, 1, 1, 0, 0), ProcessState()
     reason = None
     while reason is None:
         try:
-            predictions, calls = agents.go_on(learner.predict, collected, lambda: recorder.reached() is not None)
+            predictions, calls = agents.go_on(learner.predict, learning, lambda: recorder.reached() is not None)
         except BaseException:
             recorder.checkpoints.extra_arrays = dict  # an agent in the middle of a step cannot be saved
             raise

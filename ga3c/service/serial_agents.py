@@ -23,7 +23,7 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.learner.learner import Model
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.one_thread import Learn, OneThread, Predict
+from ga3c.service.one_thread import Learning, OneThread, Predict
 from ga3c.service.signals import Interrupted
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
@@ -136,9 +136,9 @@ class Agents:
         """
         self._advance(agent, GO_ON, submitted)
 
-    def go_on(self, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+    def go_on(self, predict: Predict, learning: Learning, over: Callable[[], bool]) -> tuple[int, int]:
         """Plays the next part of the schedule; see `OneThread.go_on`."""
-        return self._driver.go_on(self, predict, update, over)
+        return self._driver.go_on(self, predict, learning, over)
 
     @property
     def given_up(self) -> int | None:

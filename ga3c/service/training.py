@@ -57,7 +57,7 @@ class TrainingSide:
         self._wake = wake
         self._divergence = Divergence(recorder, model)
         # A trainer that replaces a failed one goes on with it.
-        self._memory = (Memory(settings, recorder.spec, self._learner, recorder.statistics.agent_steps)
+        self._memory = (Memory(settings, recorder.spec, self._learner, recorder.statistics)
                         if settings.schedule.remembers else None)
         self._halvings: deque[tuple[int, int]] = deque()
         self._size = UpdateSize(self._on_halved)
@@ -71,7 +71,7 @@ class TrainingSide:
         source: BatchSource = RolloutQueue(
             self._channel, self._store, self._settings.schedule.rollouts, learner, statistics)
         if self._memory is not None:
-            source = Remembered(self._memory, self._channel, self._store, self._recorder.spec, learner, statistics)
+            source = Remembered(self._memory, self._channel, self._store, self._recorder.spec, learner)
         run_trainer(source, learner, statistics, self._report, self._size)
 
     @property
@@ -134,7 +134,7 @@ class RoundsTraining(TrainingSide):
         super().__init__(settings, host, model, recorder, wake, failed)
         self._conductor = Conductor(
             host.channel, host.store, self._learner, settings.schedule, settings.algorithm.rollout_length, self._report,
-            recorder.statistics, lambda: recorder.reached() is not None)
+            recorder.statistics, lambda: recorder.reached() is not None, self._memory, failed)
 
     def _train(self) -> None:
         with self._recorder.statistics.counting() as count:

@@ -162,8 +162,8 @@ class WorkerThread:
         finally:
             self.working = False  # last, so that it is not replaced before the main thread decides
 
-    def join(self, seconds: float) -> None:
-        """Waits for the end of the thread, so many seconds at most."""
+    def join(self, seconds: float | None) -> None:
+        """Waits for the end of the thread, so many seconds at most; None: as long as it takes."""
         self._thread.join(seconds)
 
 

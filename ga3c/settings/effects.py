@@ -19,6 +19,7 @@ class _Rule(NamedTuple):
 
 
 _THREADS = ("predictors", "trainers", "prediction_batch_min", "prediction_batch_max")
+_OF_QUEUES = ("training_batch_min", "agents_max")
 _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "difficulty", "life_loss", "fire_reset",
           "full_action_space", "max_episode_frames")
 
@@ -39,14 +40,17 @@ def _annealed(s: Settings) -> Iterator[bool]:
 
 
 _RULES = (
-    _Rule((*_THREADS, "training_batch_min", "agents_max"), lambda s: s.batching.schedule != "queues",
+    _Rule((*_THREADS, *_OF_QUEUES), lambda s: s.batching.schedule != "queues" and not s.schedule.remembers,
+          lambda s: f"--schedule {s.batching.schedule} says which agents are answered, and what an update takes"),
+    _Rule((*_THREADS, "agents_max"), lambda s: s.batching.schedule != "queues" and s.schedule.remembers,
           lambda s: f"--schedule {s.batching.schedule} says which agents are answered, and what an update takes"),
     _Rule(("device_threads",), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} each agent computes in one thread"),
     _Rule((*_THREADS, "training_batch_min"), lambda s: s.schedule.agents_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
-    _Rule(("trainers",), lambda s: s.schedule.remembers, lambda s: "one thread fills the replay and learns from it"),
+    _Rule(("trainers",), lambda s: s.schedule.remembers and not s.schedule.agents_wait,
+          lambda s: "one thread fills the replay and learns from it"),
     _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
     _Rule(("trace",), lambda s: s.schedule.agents_learn,
@@ -100,6 +104,16 @@ def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
             why = rule.why(settings)
             reasons |= {name: why for name in rule.names if name not in reasons}
     return reasons
+
+
+def notes_on_meetings(settings: Settings) -> list[str]:
+    """Returns a line if a target network can only be taken over later than asked for, after whole rounds."""
+    schedule, asked = settings.schedule, settings.replay.target_steps
+    environments = schedule.agents * settings.agents.envs_per_agent
+    if not schedule.epochs or schedule.steps * environments == asked:
+        return []
+    return [f"--target-steps {asked}: {environments} environments meet after whole rollouts of "
+            f"{settings.algorithm.rollout_length} steps, every {schedule.steps * environments} agent steps"]
 
 
 def rising(settings: Settings) -> list[str]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
-from ga3c.settings.schedule import MAX_SLOTS
+from ga3c.settings.schedule import FROM_MEMORY, MAX_SLOTS
 from ga3c.settings.schema import ALL, GROUPS, MOST_SLOTS_PER_AGENT, Settings
 
 
@@ -207,6 +207,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.schedule.agents_learn:
         _check_workers(settings, given)
+    _check_schedule(settings)
     if facts(settings.algorithm.algorithm).remembers:
         _check_replay(settings)
     if settings.a3c.local_updates > 1:
@@ -252,12 +253,19 @@ def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
                               f"themselves: {why}; leave it {yaml_scalar(value)}")
 
 
+def _check_schedule(settings: Settings) -> None:
+    """Raises ConfigError if the schedule is of algorithms with a replay and this has none, or the other way round."""
+    schedule, remembers = settings.batching.schedule, facts(settings.algorithm.algorithm).remembers
+    if schedule != "queues" and remembers != (schedule in FROM_MEMORY):
+        others = [choice for choice in ALL["schedule"].choices if choice == "queues"
+                  or remembers == (choice in FROM_MEMORY)]
+        raise ConfigError(f"schedule: {schedule} does not go with {settings.algorithm.algorithm}, which learns "
+                          f"{'from a replay' if remembers else 'without a replay'}; it goes with {', '.join(others)}")
+
+
 def _check_replay(settings: Settings) -> None:
     """Raises ConfigError if a setting does not work with an algorithm that learns from a replay."""
     name = settings.algorithm.algorithm
-    if settings.batching.schedule != "queues":
-        raise ConfigError(f"schedule: {settings.batching.schedule} does not go with {name}, which learns from a "
-                          "replay; leave it queues")
     for setting, value in (("normalize_rewards", False), ("normalize_observations", False)):
         if getattr(settings.algorithm, setting) != value:
             raise ConfigError(f"{setting}: true does not go with {name}, whose replay keeps what was played; leave it "

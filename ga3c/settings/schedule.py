@@ -17,6 +17,9 @@ from ga3c.settings.machine import usable_cores, usable_memory
 if TYPE_CHECKING:
     from ga3c.settings.schema import Settings
 
+FROM_MEMORY = ("standard", "concurrent", "synchronised", "both")
+"""The schedules in rounds of algorithms that learn from a replay."""
+
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
 
@@ -40,11 +43,13 @@ class Kind(enum.Enum):
 class Schedule(NamedTuple):
     """The numbers of a schedule. Steps are those of each agent.
 
-    steps: between two updates. groups: update u trains on the agents of group u % groups. uses: updates that train on
-    each step. turns: parts of the agents that get their predictions in turn. Agent a is in group a % groups and turn
-    a % turns. rollouts: in an update. remembers: updates are made from a replay, not from the rollouts themselves.
-    tuned: whether the controller changes the numbers of workers. agents, predictors, trainers: N_A, N_P and N_T at the
-    beginning. most: the largest N_A, N_P and N_T that there is room for.
+    steps: between two updates, or between two points at which a replay is learned from. groups: update u trains on the
+    agents of group u % groups. uses: updates that train on each step. turns: parts of the agents that get their
+    predictions in turn. Agent a is in group a % groups and turn a % turns. rollouts: in an update. remembers: updates
+    are made from a replay, not from the rollouts themselves. epochs: agents act by the target network, and updates
+    are made beside the play; both meet after `steps`. slot: steps of a slot; 0: from one update of the group to the
+    next. tuned: whether the controller changes the numbers of workers. agents, predictors, trainers: N_A, N_P and N_T
+    at the beginning. most: the largest N_A, N_P and N_T that there is room for.
     """
 
     steps: int
@@ -54,6 +59,8 @@ class Schedule(NamedTuple):
     kind: Kind = Kind.ROUNDS
     rollouts: int = 1
     remembers: bool = False
+    epochs: bool = False
+    slot: int = 0
     tuned: bool = False
     agents: int = 1
     predictors: int = 0
@@ -85,8 +92,8 @@ class Schedule(NamedTuple):
 
     @property
     def segment(self) -> int:
-        """Steps of an agent from one update of its group to the next. A slot holds that many."""
-        return self.steps * self.groups
+        """Steps of an agent in one slot: usually from one update of its group to the next."""
+        return self.slot or self.steps * self.groups
 
     @property
     def slots_in_one_thread(self) -> int:
@@ -101,7 +108,7 @@ class Schedule(NamedTuple):
 
         An agent that replaces another one (generation 2, 3, ...) has a whole segment.
         """
-        return self.steps * (agent % self.groups + 1) if generation == 1 else self.segment
+        return self.steps * (agent % self.groups + 1) if generation == 1 < self.groups else self.segment
 
     def begins(self, agent: int, generation: int) -> int:
         """Returns the remainder r: an agent may join at an update u only if u % groups == r.
@@ -120,7 +127,7 @@ def schedule_of(settings: Settings) -> Schedule:
                         most=(max(tuning.agents_max or 0, agents), tuning.predictors, tuning.trainers))
     if batching.schedule != "queues":
         agents = tuning.agents or _usual_agents(settings)
-        schedule = _rounds(settings)
+        schedule = _from_memory(settings, agents) if batching.schedule in FROM_MEMORY else _rounds(settings)
         return schedule._replace(agents=agents, rollouts=-(-agents // schedule.groups), most=(agents, 1, 1))
     rollouts = -(-batching.training_batch_min // (length * settings.agents.envs_per_agent))
     remembers = facts(settings.algorithm.algorithm).remembers
@@ -145,6 +152,17 @@ def _rounds(settings: Settings) -> Schedule:
         steps = batching.steps_per_update or max(1, length // groups)
         return Schedule(steps, groups, length // (steps * groups))
     return Schedule(length, turns={"synchronous": 1, "alternating": 2}[batching.schedule])
+
+
+def _from_memory(settings: Settings, agents: int) -> Schedule:
+    """The four schedules of Daley and Amato (2021): each agent is answered alone or all together, and updates are made
+    between rounds or beside them.
+    """
+    name, length = settings.batching.schedule, settings.algorithm.rollout_length
+    epochs = name in ("concurrent", "both")
+    slots = -(-settings.replay.target_steps // (agents * settings.agents.envs_per_agent * length)) if epochs else 1
+    return Schedule(slots * length, turns=agents if name in ("standard", "concurrent") else 1, remembers=True,
+                    epochs=epochs, slot=length)
 
 
 def _usual_agents(settings: Settings) -> int:

@@ -104,8 +104,11 @@ class BatchingSettings(Group):
         "least agent steps in one update, of whole rollouts; the schedule queues only (paper, figure 7: 20 to 40 is "
         "best, with 5-step rollouts)",
         ge=1, le=65_536)
-    schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
-        "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch")
+    schedule: Literal["queues", "synchronous", "alternating", "multi-batch", "standard", "concurrent", "synchronised",
+                      "both"] = _setting(
+        "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch; "
+        "with a replay standard: agents one by one, then updates; synchronised: all at once; concurrent, both: these "
+        "two with updates beside the play")
     update_groups: int = _setting(
         4, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
     steps_per_update: int | None = _setting(

@@ -176,7 +176,7 @@ class Channel:
     def withdraw(self, agent: int) -> None:
         """Hangs up on an agent whose process did not start. Rounds that waited for it go on without it."""
         self.hang_up(agent)
-        self._rollouts.put(WAKE, FENCE)
+        self.wake()
 
     def retire(self, agent: int) -> None:
         """Hangs up on an agent that has ended. `on_vacant` is called once all its rollouts have been released."""
@@ -367,6 +367,10 @@ class Channel:
     def connected(self) -> dict[int, int]:
         """Returns the agents that can be answered, with their generations."""
         return {agent: end.generation for agent, end in enumerate(self._ends) if end.replies is not None}
+
+    def wake(self) -> None:
+        """Lets `arrivals` yield, though nothing may have arrived."""
+        self._rollouts.put(WAKE, FENCE)
 
     def arrivals(self) -> Iterator[Arrivals]:
         """Yields all requests and rollouts as soon as they arrive, until `dismiss_trainer`. For one thread only.

@@ -6,15 +6,19 @@ processes by their names. So a user's functions are best defined in a module tha
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect
 from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.transport.fields import Outputs as Outputs
+
+if TYPE_CHECKING:
+    from ga3c.settings.schema import Settings
 
 Choose = Callable[[Outputs, np.random.Generator, NDArray[np.float64]], NDArray[np.int64]]
 """Maps (outputs for n observations, generator, exploration (n,)) to actions (n,) int64."""
@@ -73,9 +77,43 @@ def highest(outputs: Outputs) -> NDArray[np.int64]:
     return actions
 
 
-def falling(start: float, final: float, over: float, steps: int, agent: int, n_envs: int) -> NDArray[np.float64]:
-    """Returns epsilon (E,): it falls linearly from `start` to `final` in the first `over` own steps of an agent."""
-    return np.full(n_envs, start + min(1.0, steps / over) * (final - start))
+@dataclasses.dataclass(frozen=True)
+class Falling:
+    """How epsilon falls with the steps of an agent, as `Explore`.
+
+    Its first `random` own steps are random. In the next `over` epsilon falls linearly from `start` to the final one.
+    That is the same for all `environments`, or from `final` of the first to `least` of the last, evenly in the
+    logarithm.
+    """
+
+    start: float
+    final: float
+    over: float
+    random: float = 0.0
+    least: float | None = None
+    environments: int = 1
+
+    def __call__(self, steps: int, agent: int, n_envs: int) -> NDArray[np.float64]:
+        """Returns epsilon (E,)."""
+        if steps < self.random:
+            return np.ones(n_envs)
+        final: NDArray[np.float64] | float = self.final
+        if self.least is not None:
+            place = np.arange(agent * n_envs, (agent + 1) * n_envs) / max(1, self.environments - 1)
+            final = self.final * (self.least / self.final)**np.minimum(place, 1.0)
+        return self.start + min(1.0, (steps - self.random) / self.over) * (final - np.full(n_envs, self.start))
+
+
+def epsilon_greedily(settings: Settings, random_steps: int = 0) -> Acting:
+    """Returns how agents act on `q`: epsilon falls with their own steps, as many as the settings give to all agents.
+
+    random_steps: of all agents, before it begins to fall.
+    """
+    value, environments = settings.value, settings.schedule.agents * settings.agents.envs_per_agent
+    final = value.epsilon if value.epsilon_final is None else value.epsilon_final
+    explore = Falling(value.epsilon, final, value.epsilon_steps / environments, random_steps / environments,
+                      value.epsilon_least, environments)
+    return Acting(epsilon_greedy, highest, explore, value.epsilon_evaluation)
 
 
 BY_POLICY = Acting(draw_from_policy, likeliest, no_exploration)

@@ -65,11 +65,13 @@ class Head(NamedTuple):
     """A last layer of the network, over the features that all heads share. Its result is (n, units) float32.
 
     activation: "softmax" for probabilities; None for the numbers as they are. gain: of its orthogonal first weights.
+    own_layer: whether the layer before it is its own, and not shared with other heads. If one has its own, all have.
     """
 
     units: int
     activation: str | None = None
     gain: float = 1.0
+    own_layer: bool = False
 
 
 class Network(Protocol):

@@ -41,6 +41,12 @@ def entropy(policy: Tensor, log_epsilon: float) -> Tensor:
     return -ops.sum(policy * ops.log(policy + log_epsilon), axis=1)
 
 
+def huber(error: Tensor) -> Tensor:
+    """Returns e^2 / 2 where |e| <= 1, else |e| - 1/2, for errors of any shape. Its gradient is e clipped to [-1, 1]."""
+    size = ops.abs(error)
+    return ops.where(size <= 1.0, 0.5 * ops.square(error), size - 0.5)
+
+
 def value_loss(value: Tensor, returns: Tensor) -> Tensor:
     """(R - V)^2 per step (GA3C, equation 4). Both (N,). Returns (N,)."""
     return ops.square(ops.stop_gradient(returns) - value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -172,33 +172,49 @@ class ByteConv2D(StridedConv2D):
 
 
 class HeadedNetwork(keras.Model):  # type: ignore[misc]
-    """Layers in a row, the trunk, then heads over the last one's outputs. A call returns (n, units) by head."""
+    """Layers in a row, the trunk, then heads over the last one's outputs. A call returns (n, units) by head.
+
+    A head may be a stream, with a layer of its own before it. The gradient of k streams enters the trunk times k^-1/2
+    (Wang et al., 2016, section 4.2).
+    """
 
     def __init__(self, name: str, observation_shape: tuple[int, ...], trunk: Sequence[FoldedDense | StridedConv2D],
-                 heads: Sequence[FoldedDense]) -> None:
+                 heads: Sequence[Sequence[FoldedDense]]) -> None:
+        """heads: the layers of each; the last one has the head's name."""
         super().__init__(name=name)
         self._trunk = list(trunk)
-        self._heads = list(heads)
+        self._heads = [list(head) for head in heads]
+        self._layers_in_order = [*self._trunk, *(layer for head in self._heads for layer in head)]
         shape: tuple[int | None, ...] = (None, *observation_shape)
         for layer in self._trunk:
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
         for head in self._heads:
-            head.build(shape)
+            beyond = shape
+            for layer in head:
+                layer.build(beyond)
+                beyond = layer.compute_output_shape(beyond)
         self.built = True
 
     def folded(self) -> list[Tensor]:
         """Returns the current kernel and bias of each layer, for `forward`."""
-        return [ops.convert_to_tensor(weight) for layer in (*self._trunk, *self._heads) for weight in layer.folded()]
+        return [ops.convert_to_tensor(weight) for layer in self._layers_in_order for weight in layer.folded()]
 
     def forward(self, observation: Tensor, weights: Sequence[Tensor]) -> dict[str, Tensor]:
         """Returns (n, units) float32 by head, for observations (n, *shape) and `folded` weights."""
-        pairs = list(zip(weights[::2], weights[1::2], strict=True))
-        hidden, n_hidden = observation, len(self._trunk)
-        for layer, pair in zip(self._trunk, pairs[:n_hidden], strict=True):
-            hidden = layer.call_with(hidden, pair)
-        return {head.name: head.call_with(hidden, pair)
-                for head, pair in zip(self._heads, pairs[n_hidden:], strict=True)}
+        pairs = iter(zip(weights[::2], weights[1::2], strict=True))
+        hidden = observation
+        for layer in self._trunk:
+            hidden = layer.call_with(hidden, next(pairs))
+        if len(self._heads[0]) > 1:
+            hidden += (len(self._heads)**-0.5 - 1.0) * (hidden - ops.stop_gradient(hidden))
+        outputs = {}
+        for head in self._heads:
+            output = hidden
+            for layer in head:
+                output = layer.call_with(output, next(pairs))
+            outputs[head[-1].name] = output
+        return outputs
 
     def call(self, observation: Tensor, training: bool | None = None) -> dict[str, Tensor]:
         """Calls `forward` with the current weights."""
@@ -296,11 +312,16 @@ def _headed_network(settings: Settings, spec: EnvSpec, kind: str, heads: Mapping
             how = options("relu", 2**0.5, inner) | normalises
             trunk.append(StridedConv2D(filters, size, stride, **how) if trunk else
                          ByteConv2D(filters, size, stride, contrast=contrast, **how))
-        trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner), **normalises))
+        last: Callable[[], FoldedDense] = lambda: FoldedDense(
+            256 if kind == "small" else 512, **options("relu", 2**0.5, inner), **normalises)
     else:
-        trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32"), **normalises) for _ in range(2)]
+        last = lambda: FoldedDense(64, **options("tanh", 2**0.5, "float32"), **normalises)  # noqa: E731
+        trunk.append(last())
+    if not any(head.own_layer for head in heads.values()):
+        trunk.append(last())
     return HeadedNetwork(kind, shape, trunk, [
-        FoldedDense(head.units, name=name, **options(head.activation, head.gain, "float32"))
+        [*([last()] if head.own_layer else []),
+         FoldedDense(head.units, name=name, **options(head.activation, head.gain, "float32"))]
         for name, head in heads.items()])
 
 

@@ -8,13 +8,12 @@ Index order: B rollouts, T steps, E environments, A actions; N = B T E samples, 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import numpy as np
 from keras import ops
 
-from ga3c.algorithms.acting import Acting, epsilon_greedy, falling, highest
+from ga3c.algorithms.acting import epsilon_greedily
 from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.losses import chosen
 from ga3c.algorithms.returns import vtrace_returns
@@ -75,12 +74,3 @@ class PQN:
         return Loss(0.5 * squared, {
             "q_loss": 0.5 * squared, "q_mean": ops.sum(weight * ops.max(q, axis=1)),
             "explained_variance": ops.maximum(1.0 - squared / ops.maximum(variance, 1e-8), -1.0)})
-
-
-def epsilon_greedily(settings: Settings) -> Acting:
-    """Returns how agents act on `q`: epsilon falls with their own steps, as many as the settings give to all agents."""
-    value = settings.value
-    environments = settings.schedule.agents * settings.agents.envs_per_agent
-    final = value.epsilon if value.epsilon_final is None else value.epsilon_final
-    explore = functools.partial(falling, value.epsilon, final, value.epsilon_steps / environments)
-    return Acting(epsilon_greedy, highest, explore, value.epsilon_evaluation)

@@ -228,7 +228,8 @@ class Learner:
         """Returns how much agents explore after so many steps of all of them, in the mean; {} if they never do."""
         if self.acting.explore is no_exploration:
             return {}
-        return {"exploration": float(self.acting.explore(agent_steps // self._environments, 0, 1).mean())}
+        n = self._environments
+        return {"exploration": float(self.acting.explore(agent_steps // n, 0, n).mean())}
 
     def _decide(self, agent_steps: int, since: int) -> Decision | None:
         """Decides about an update; None if it is not made, see `update`."""

@@ -24,8 +24,11 @@ class Sampler(Protocol):
     def appended(self, stream: int, rows: int) -> None:
         """Hears that the stream has so many rows more."""
 
-    def draw(self, n: int, rng: np.random.Generator) -> Drawn:
-        """Draws n transitions, with replacement. Raises ValueError if none can be drawn."""
+    def draw(self, n: int, beta: float, rng: np.random.Generator) -> Drawn:
+        """Draws n transitions, with replacement. Raises ValueError if none can be drawn.
+
+        beta: how far importance weights undo the choice by priority; 1: wholly.
+        """
 
     def report(self, stream: NDArray[np.int64], serial: NDArray[np.int64], error: NDArray[np.float32]) -> None:
         """Hears of the errors (n,) of transitions that were drawn. Rows that were overwritten since are left out."""
@@ -40,7 +43,7 @@ class Uniform:
     def appended(self, stream: int, rows: int) -> None:
         """See `Sampler.appended`. Nothing is kept."""
 
-    def draw(self, n: int, rng: np.random.Generator) -> Drawn:
+    def draw(self, n: int, beta: float, rng: np.random.Generator) -> Drawn:
         """See `Sampler.draw`. Rows are drawn until n of them can be used, which are most rows."""
         ring = self._ring
         oldest = ring.oldest(ring.written)
@@ -67,14 +70,12 @@ class Uniform:
 class Prioritised:
     """Draws by priority |error|^alpha (Schaul et al., Prioritized Experience Replay, 2016, section 3).
 
-    A new transition has the largest priority so far. beta: how far importance weights undo the choice; the caller may
-    change it.
+    A new transition has the largest priority so far.
     """
 
-    def __init__(self, ring: Ring, alpha: float, beta: float) -> None:
+    def __init__(self, ring: Ring, alpha: float) -> None:
         self._ring = ring
         self._alpha = alpha
-        self.beta = beta
         self._tree = SumTree(len(ring.written) * ring.length)
         self._largest = 1.0
 
@@ -91,7 +92,7 @@ class Prioritised:
         new = new[ring.usable(streams, new) & (self._priorities(streams, new) == 0.0)]
         self._set(np.full(len(new), stream), new, np.full(len(new), self._largest))
 
-    def draw(self, n: int, rng: np.random.Generator) -> Drawn:
+    def draw(self, n: int, beta: float, rng: np.random.Generator) -> Drawn:
         """See `Sampler.draw`."""
         length = self._ring.length
         if not self._tree.total:
@@ -99,7 +100,7 @@ class Prioritised:
         stream, row = np.divmod(self._tree.draw(n, rng), length)
         written = self._ring.written[stream]
         serial = written - 1 - (written - 1 - row) % length
-        weight = self._priorities(stream, serial) ** -self.beta  # what all weights have in common is divided out
+        weight = self._priorities(stream, serial) ** -beta  # what all weights have in common is divided out
         return Drawn(self._ring.draw(stream, serial), (weight / weight.max()).astype(np.float32))
 
     def report(self, stream: NDArray[np.int64], serial: NDArray[np.int64], error: NDArray[np.float32]) -> None:

@@ -20,6 +20,7 @@ from ga3c.replay.ring import Ring
 from ga3c.replay.samplers import Prioritised, Sampler, Uniform
 from ga3c.runs.statistics import Statistics
 from ga3c.service.batches import Collected
+from ga3c.settings.annealing import Annealed
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.fields import Field
@@ -51,8 +52,10 @@ class Memory:
         self._fresh = self._ring if not schedule.epochs else Ring(
             spec, streams, streams * ((spec.stacked + 1) * schedule.steps + replay.n_step + 2 * spec.stacked),
             replay.n_step, settings.algorithm.gamma)
-        self._sampler: Sampler = (Prioritised(self._ring, replay.priority_alpha, replay.priority_beta)
-                                  if replay.priority_alpha else Uniform(self._ring))
+        self._sampler: Sampler = (Prioritised(self._ring, replay.priority_alpha) if replay.priority_alpha else
+                                  Uniform(self._ring))
+        self._beta = Annealed(replay.priority_beta, replay.priority_beta_final)
+        self._anneal_steps = settings.algorithm.anneal_steps
         # So many that a transition of the longest is there, whatever the start is.
         least = streams * (replay.n_step + 1)
         self._ledger = Ledger(max(replay.replay_start, least), replay.intensity)
@@ -112,7 +115,8 @@ class Memory:
 
     def draw(self) -> Batch:
         """Draws the batch of an update. Its samples are rollouts of one step of one environment."""
-        (sampled, weight), n = self._sampler.draw(self._size, self._rng), self._size
+        n, beta = self._size, self._beta.at(self.agent_steps / self._anneal_steps)
+        sampled, weight = self._sampler.draw(n, beta, self._rng)
         self._ledger.used += n
         self._drawn = sampled.stream, sampled.serial
         ones, zeros = np.ones(n, np.int32), np.zeros(n)

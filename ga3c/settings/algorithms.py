@@ -39,6 +39,8 @@ ALGORITHMS: Mapping[str, Facts] = {
     "ppo": Facts("ga3c.algorithms.ppo:PPO", corrects_lag=False, families=("actor_critic", "ppo")),
     "pqn": Facts("ga3c.algorithms.pqn:PQN", corrects_lag=False, begins="pqn", families=("value", "pqn")),
     "dqn": Facts("ga3c.algorithms.dqn:DQN", begins="value", remembers=True, families=("value", "replay")),
+    "c51": Facts("ga3c.algorithms.c51:C51", begins="value", remembers=True, families=("value", "replay", "c51")),
+    "qr": Facts("ga3c.algorithms.qr:QR", begins="value", remembers=True, families=("value", "replay", "qr")),
     "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", begins="fast", rollouts_whole=True, workers_learn=True,
                      families=("actor_critic", "a3c")),
 }

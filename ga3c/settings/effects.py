@@ -32,11 +32,12 @@ def _why_counts_fixed(s: Settings) -> str:
 
 
 def _annealed(s: Settings) -> Iterator[bool]:
-    """Yields whether the learning rate, the entropy weight and the clip range change with the agent steps."""
+    """Yields whether the learning rate, the entropy weight, the clip range and beta change with the agent steps."""
     families = facts(s.algorithm.algorithm).families
     yield s.algorithm.learning_rate_final is not None
     yield s.actor_critic.entropy_coef_final is not None and (families is None or "actor_critic" in families)
     yield s.ppo.clip_range_final is not None and s.ppo.clip_range > 0.0 and (families is None or "ppo" in families)
+    yield s.replay.priority_beta_final is not None and s.replay.priority_alpha > 0.0 and s.schedule.remembers
 
 
 _RULES = (
@@ -67,6 +68,8 @@ _RULES = (
     _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "only --optimizer adam uses it"),
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "only RMSProp uses them"),
+    _Rule(("priority_beta", "priority_beta_final"), lambda s: s.replay.priority_alpha == 0.0,
+          lambda s: "--priority-alpha 0 draws all alike"),
     _Rule(("clip_range_final",), lambda s: s.ppo.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
     _Rule(("anneal_steps",), lambda s: not any(_annealed(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),

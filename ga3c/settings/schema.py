@@ -120,7 +120,7 @@ class AlgorithmSettings(Group):
     """What all algorithms share: passes, returns, optimizer, network."""
 
     algorithm: str = _setting(
-        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo, pqn: without lag; dqn: from a replay; "
+        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo, pqn: without lag; dqn, c51, qr: from a replay; "
         "a3c-cpu: agents learn; or a "
         "module:Class", "NAME")
     passes: int = _setting(3, "passes over a training batch (paper: 1)", ge=1, le=64)
@@ -137,9 +137,10 @@ class AlgorithmSettings(Group):
     learning_rate_final: float | None = _setting(
         1e-4, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
     anneal_steps: int = _setting(
-        10_000_000, "agent steps over which learning rate, entropy weight and clip range change", ge=1)
-    optimizer: Literal["adam", "rmsprop", "rmsprop-pytorch"] = _setting(
-        "adam", "adam; rmsprop (paper): epsilon inside the root, squares from 1; rmsprop-pytorch: beside it, from 0")
+        10_000_000, "agent steps over which learning rate, entropy weight, clip range and priority_beta change", ge=1)
+    optimizer: Literal["adam", "rmsprop", "rmsprop-pytorch", "rmsprop-centred"] = _setting(
+        "adam", "adam; rmsprop (paper): epsilon inside the root, squares from 1; rmsprop-pytorch: beside it, from 0; "
+        "rmsprop-centred (Nature): inside it, of the variance, from 0")
     adam_epsilon: float = _setting(1e-5, "Adam's epsilon, beside the root", "X", gt=0.0)
     rmsprop_decay: float = _setting(0.99, "decay of RMSProp's mean square (authors' code: 0.99)", "X", ge=0.0, lt=1.0)
     rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon (authors' code: 0.1)", "X", gt=0.0)
@@ -218,7 +219,11 @@ class ValueSettings(Family):
     epsilon_final: float | None = _setting(
         0.01, "probability of a random action after epsilon_steps, linear in between; null: constant", "P", ge=0.0,
         le=1.0)
-    epsilon_steps: int = _setting(1_000_000, "agent steps over which epsilon falls", ge=1)
+    epsilon_steps: int = _setting(
+        1_000_000, "agent steps over which epsilon falls; with a replay after replay_start random ones", ge=1)
+    epsilon_least: float | None = _setting(
+        None, "epsilon_final of the last environment; those of the others lie between; null: all the same", "P", gt=0.0,
+        le=1.0)
     epsilon_evaluation: float = _setting(
         0.001, "probability of a random action in evaluations that sample", "P", ge=0.0, le=1.0)
 
@@ -245,7 +250,22 @@ class ReplaySettings(Family):
         0.0, "exponent of the error in a step's priority; 0: all alike (prioritised replay: 0.5)", "X", ge=0.0,
         le=1.0)
     priority_beta: float = _setting(
-        0.4, "how far weights undo the choice by priority; 1: wholly", "X", ge=0.0, le=1.0)
+        0.4, "how far weights undo the choice by priority, at the start; 1: wholly", "X", ge=0.0, le=1.0)
+    priority_beta_final: float | None = _setting(
+        1.0, "the same after anneal_steps, linear in between; null: constant", "X", ge=0.0, le=1.0)
+
+
+class C51Settings(Family):
+    """C51: the distribution of returns."""
+
+    atoms: int = _setting(51, "returns that have a probability (C51: 51)", ge=2, le=1024)
+    return_limit: float = _setting(10.0, "the largest of these returns; the smallest is -return_limit", "X", gt=0.0)
+
+
+class QRSettings(Family):
+    """QR: the distribution of returns."""
+
+    quantiles: int = _setting(200, "quantiles of an action's return (QR-DQN: 200)", ge=1, le=1024)
 
 
 class TuningSettings(Group):
@@ -291,7 +311,7 @@ class RunSettings(Group):
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
         None,
-        "threads TensorFlow may use in one operation; null: half the cores, or all with several passes; serial: 1",
+        "threads TensorFlow may use in one operation; null: half the cores, or all with several passes or a replay; serial: 1",
         ge=1, le=1024)
     kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
         "auto", "library that computes the network on processors; auto: the faster one, measured in the first run, as "
@@ -338,6 +358,8 @@ class Settings(Group):
     value: ValueSettings = ValueSettings()
     pqn: PQNSettings = PQNSettings()
     replay: ReplaySettings = ReplaySettings()
+    c51: C51Settings = C51Settings()
+    qr: QRSettings = QRSettings()
     tuning: TuningSettings = TuningSettings()
     run: RunSettings = RunSettings()
 

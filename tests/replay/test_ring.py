@@ -127,7 +127,7 @@ def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
         spec: EnvSpec, played: list[str], n: int, length: int) -> None:
     ring = Ring(spec, 2, 2 * length, n, GAMMA)
     world = World(spec, ring, 1)
-    uniform, prioritised = Uniform(ring), Prioritised(ring, 0.5, 0.4)
+    uniform, prioritised = Uniform(ring), Prioritised(ring, 0.5)
     for rollout in played:
         if rollout == "die":
             world.die()
@@ -141,7 +141,7 @@ def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
             sampled = ring.draw(np.ones(len(usable), np.int64), usable)
             for back in range(1, len(usable) + 1):  # the newest are last in both
                 assert_same(sampled, wanted[-back], len(usable) - back)
-            drawn = uniform.draw(50, np.random.default_rng(0)).sampled
+            drawn = uniform.draw(50, 0.4, np.random.default_rng(0)).sampled
             assert set(drawn.serial.tolist()) <= set(usable.tolist()) and (drawn.stream == 1).all()
         assert len(wanted) - len(usable) <= max(0, len(world.history) + 4 * len(played) - length + 4)
         priorities = prioritised._tree.priorities[length:]

@@ -64,7 +64,7 @@ def filled() -> Ring:
 
 
 def test_uniform_draws_every_transition_alike() -> None:
-    drawn = Uniform(filled()).draw(76_000, np.random.default_rng(0))
+    drawn = Uniform(filled()).draw(76_000, 0.4, np.random.default_rng(0))
     counts = np.bincount(20 * drawn.sampled.stream + drawn.sampled.serial, minlength=80).reshape(4, 20)
     assert (counts[:, -1] == 0).all() and (drawn.weight == 1).all()
     np.testing.assert_allclose(counts[:, :-1], 1000, rtol=0.15)
@@ -72,14 +72,14 @@ def test_uniform_draws_every_transition_alike() -> None:
 
 def test_an_error_raises_the_chance_whatever_its_sign_and_the_weight_undoes_it() -> None:
     ring = filled()
-    prioritised = Prioritised(ring, alpha=0.5, beta=1.0)
+    prioritised = Prioritised(ring, alpha=0.5)
     for stream in range(4):
         prioritised.appended(stream, 20)
     every = np.arange(76)
     stream, serial = every // 19, every % 19
     error = np.where(stream == 0, -16.0, np.where(stream == 1, 16.0, 1.0)).astype(np.float32)
     prioritised.report(stream, serial, error)
-    drawn = prioritised.draw(100_000, np.random.default_rng(0))
+    drawn = prioritised.draw(100_000, 1.0, np.random.default_rng(0))
     shares = np.bincount(drawn.sampled.stream, minlength=4) / 100_000
     np.testing.assert_allclose(shares, [0.4, 0.4, 0.1, 0.1], atol=0.01)
     weights = [drawn.weight[drawn.sampled.stream == number].mean() for number in range(4)]
@@ -88,9 +88,9 @@ def test_an_error_raises_the_chance_whatever_its_sign_and_the_weight_undoes_it()
 
 def test_an_error_of_a_row_that_was_overwritten_since_changes_nothing() -> None:
     ring = filled()
-    prioritised = Prioritised(ring, alpha=1.0, beta=0.4)
+    prioritised = Prioritised(ring, alpha=1.0)
     prioritised.appended(0, 20)
-    drawn = prioritised.draw(8, np.random.default_rng(0)).sampled
+    drawn = prioritised.draw(8, 0.4, np.random.default_rng(0)).sampled
     more = {"observation": np.zeros((25, 1)), "action": np.zeros(25, int), "reward": np.ones(25),
             "terminated": np.zeros(25, bool), "truncated": np.zeros(25, bool), "version": np.arange(25)}
     prioritised.appended(0, ring.append(0, more, np.zeros(1)))
@@ -99,7 +99,7 @@ def test_an_error_of_a_row_that_was_overwritten_since_changes_nothing() -> None:
     assert (prioritised._tree.priorities == before).all()
 
 
-@pytest.mark.parametrize("kind", [Uniform, lambda ring: Prioritised(ring, 0.5, 0.4)])
+@pytest.mark.parametrize("kind", [Uniform, lambda ring: Prioritised(ring, 0.5)])
 def test_an_empty_ring_says_that_it_is(kind) -> None:
     with pytest.raises(ValueError, match="the ring has no transition"):
-        kind(Ring(SPEC, 4, 100, 1, 0.9)).draw(4, np.random.default_rng(0))
+        kind(Ring(SPEC, 4, 100, 1, 0.9)).draw(4, 0.4, np.random.default_rng(0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ga3c.agents.loop import Progress, play
-from ga3c.algorithms.pqn import epsilon_greedily
+from ga3c.algorithms.acting import epsilon_greedily
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment

@@ -62,8 +62,9 @@ def operation_threads(settings: Settings) -> int:
     """Returns the threads inside one operation: `device_threads`, or 1 where each process or thread computes alone."""
     if settings.run.serial or settings.schedule.agents_learn:
         return 1
-    # With one pass, agents need the other half. With several, the one training thread would be the bottleneck.
-    usual = usable_cores() if settings.algorithm.passes > 1 else max(1, usable_cores() // 2)
+    # With one pass, agents need the other half. With several, or a replay, the training thread would be the bottleneck.
+    long = settings.algorithm.passes > 1 or settings.schedule.remembers
+    usual = usable_cores() if long else max(1, usable_cores() // 2)
     return settings.run.device_threads or usual
 
 

@@ -44,19 +44,39 @@ class PyTorchRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
         variable.assign_sub(rate * gradient / (tf.sqrt(mean_square.value) + epsilon))
 
 
+class CentredRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
+    """RMSProp after Graves (2013), equations 38 to 40 without momentum, as in DQN (Mnih et al., 2015).
+
+    m <- decay m + (1 - decay) gradient; g alike of its square; weight <- weight - rate gradient / sqrt(g - m^2 +
+    epsilon). Both begin at 0.
+    """
+
+    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        """Updates one variable."""
+        number, dtype = self._get_variable_index(variable), variable.dtype
+        mean_square, mean = self._velocities[number], self._average_gradients[number]
+        gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
+        decay, epsilon, rate = (tf.cast(each, dtype) for each in (self.rho, self.epsilon, learning_rate))
+        mean.assign(decay * mean + (1 - decay) * gradient)
+        mean_square.assign(decay * mean_square + (1 - decay) * tf.square(gradient))
+        variance = tf.maximum(mean_square.value - tf.square(mean.value), 0.0)  # rounding may make it negative
+        variable.assign_sub(rate * gradient / tf.sqrt(variance + epsilon))
+
+
 def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
     """Builds the optimizer named in the settings, for these variables."""
     if settings.optimizer == "adam":
         optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
         optimizer.build(variables)
         return optimizer
-    if settings.optimizer == "rmsprop-pytorch":
-        optimizer = PyTorchRMSprop(settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
+    how = {"rho": settings.rmsprop_decay, "epsilon": settings.rmsprop_epsilon}
+    if settings.optimizer in ("rmsprop-pytorch", "rmsprop-centred"):
+        optimizer = (CentredRMSprop(settings.learning_rate, centered=True, **how)
+                     if settings.optimizer == "rmsprop-centred" else PyTorchRMSprop(settings.learning_rate, **how))
         optimizer.build(variables)
         return optimizer
     # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
-    optimizer = keras.optimizers.RMSprop(
-        settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
+    optimizer = keras.optimizers.RMSprop(settings.learning_rate, **how)
     optimizer.build(variables)
     for mean_square in optimizer.variables[2:]:  # after iteration and learning rate
         # Begins at 1 as in the authors' TensorFlow. From 0 the first updates would be ten times too large.

@@ -65,7 +65,7 @@ class Memory:
         self._target_steps = replay.target_steps
         self._meets = schedule.agents_wait
         self._began_at = statistics.agent_steps
-        self._targets = self._began_at // replay.target_steps
+        self._targets = (self._began_at + self._ledger.start) // replay.target_steps  # before the first update
         self._drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def append(self, rollout: Batch, agent: int, generation: int = 1) -> None:

@@ -311,7 +311,8 @@ class RunSettings(Group):
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
         None,
-        "threads TensorFlow may use in one operation; null: half the cores, or all with several passes or a replay; serial: 1",
+        "threads TensorFlow may use in one operation; null: half the cores, or all with several passes or a replay; "
+        "serial: 1",
         ge=1, le=1024)
     kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
         "auto", "library that computes the network on processors; auto: the faster one, measured in the first run, as "

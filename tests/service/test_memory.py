@@ -14,6 +14,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.learner import UpdateStats
+from ga3c.runs.statistics import Statistics
 from ga3c.service.memory import Memory
 from ga3c.service.resources import preflight
 from ga3c.settings.files import configured
@@ -34,11 +35,11 @@ class Keeps:
 
     def __init__(self) -> None:
         self.kept: list[int] = []
-        self.steps = 0
+        self.statistics = Statistics(1)
 
     def keep_target(self) -> None:
         """See `Learner.keep_target`."""
-        self.kept.append(self.steps)
+        self.kept.append(self.statistics.agent_steps)
 
 
 def rollouts(chosen: Settings, spec: EnvSpec, number: int) -> list[Batch]:
@@ -61,7 +62,7 @@ def rollouts(chosen: Settings, spec: EnvSpec, number: int) -> list[Batch]:
 def test_a_slot_ends_where_an_episode_is_cut_and_its_final_observation_is_remembered() -> None:
     chosen = settings()
     spec = probe(chosen)
-    memory = Memory(chosen, spec, cast(Any, Keeps()), 0)
+    memory = Memory(chosen, spec, cast(Any, Keeps()), Statistics(1))
     played = rollouts(chosen, spec, 9)
     for rollout in played:
         memory.append(rollout, 0)
@@ -80,27 +81,26 @@ def test_a_slot_that_is_cut_early_has_fewer_steps() -> None:
     chosen = settings(rollout_length=5)
     played = rollouts(chosen, probe(chosen), 9)
     steps = [int(rollout.steps[0]) for rollout in played]
-    assert steps == [5, 5, 5, 1] * 2 + [5]
-    assert [bool(rollout.truncated[0, n - 1].all()) for rollout, n in zip(played, steps, strict=True)] == [
-        n == 1 for n in steps]
+    assert steps == [5, 5, 5, 1, 4, 5, 5, 2, 3], "later slots end where they would have"
+    cut = [number for number, rollout in enumerate(played) if rollout.truncated[0, steps[number] - 1].all()]
+    assert cut == [3, 7]
 
 
 def test_lives_of_an_agent_are_not_joined_and_updates_and_targets_are_due_by_the_steps() -> None:
     chosen, learner = settings(n_step=3), Keeps()
     spec = probe(chosen)
-    memory = Memory(chosen, spec, cast(Any, learner), 0)
+    memory = Memory(chosen, spec, cast(Any, learner), learner.statistics)
     first, second = rollouts(chosen, spec, 3), rollouts(chosen, spec, 40)
     updates = appended = 0
     for generation, life in ((1, first), (2, second)):
         for rollout in life:
             memory.append(rollout, 0, generation)
             appended += 8
-            learner.steps = appended
             while memory.due:
                 batch = memory.draw()
                 assert batch.size == 8 and batch.agent_steps == 0 and batch.observation.shape == (8, 1, 1, 4)
                 updates += 1
-                memory.learned(UpdateStats(updates, 8, {}, rows={"error": np.ones(8, np.float32)}), appended)
+                memory.learned(UpdateStats(updates, 8, {}, rows={"error": np.ones(8, np.float32)}))
     assert 8 * updates == pytest.approx(2.0 * (appended - 40), abs=8)
     assert learner.kept == [104, 200, 304], "as soon as an update follows step 100, 200 and 300"
     ring = memory._ring
@@ -110,10 +110,12 @@ def test_lives_of_an_agent_are_not_joined_and_updates_and_targets_are_due_by_the
 
 def test_a_run_that_goes_on_keeps_its_targets_at_the_same_steps() -> None:
     chosen, learner = settings(), Keeps()
-    memory = Memory(chosen, probe(chosen), cast(Any, learner), 250)
-    for learner.steps in (260, 290, 300, 310, 399, 401):
-        memory.learned(None, learner.steps)
-    assert learner.kept == [300, 401]
+    learner.statistics.agent_steps = 250
+    memory = Memory(chosen, probe(chosen), cast(Any, learner), learner.statistics)
+    for rollout in rollouts(chosen, probe(chosen), 20):
+        memory.append(rollout, 0)
+        memory.learned(None)
+    assert learner.kept == [306, 402]
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_the_run(tmp_path: Any) -> None:
@@ -124,10 +126,10 @@ def test_a_replay_that_does_not_fit_is_refused_before_the_run(tmp_path: Any) -> 
 
 def test_an_error_of_rows_that_were_halved_is_not_reported() -> None:
     chosen = settings(priority_alpha=0.5)
-    memory = Memory(chosen, probe(chosen), cast(Any, Keeps()), 0)
+    memory = Memory(chosen, probe(chosen), cast(Any, Keeps()), Statistics(1))
     for rollout in rollouts(chosen, probe(chosen), 9):
         memory.append(rollout, 0)
     memory.draw()
     before = cast(Any, memory._sampler)._tree.total
-    memory.learned(cast(Any, SimpleNamespace(rows={"error": np.ones(4, np.float32)})), 0)
+    memory.learned(cast(Any, SimpleNamespace(rows={"error": np.ones(4, np.float32)})))
     assert cast(Any, memory._sampler)._tree.total == before

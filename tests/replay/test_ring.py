@@ -148,6 +148,29 @@ def test_what_can_be_drawn_is_what_was_played_wherever_the_head_is(
         assert np.flatnonzero(priorities).tolist() == sorted((usable % length).tolist())
 
 
+@examples(max_examples=50)
+@given(st.sampled_from([IMAGES, VECTORS]), rollouts, st.lists(st.booleans(), min_size=25, max_size=25),
+       st.integers(1, 4), st.integers(18, 40))
+def test_a_ring_that_follows_another_draws_what_it_would_have_drawn_itself(
+        spec: EnvSpec, played: list[str], met: list[bool], n: int, length: int) -> None:
+    alone, fresh, follower = (Ring(spec, 2, 2 * size, n, GAMMA) for size in (length, 300, length))
+    worlds = World(spec, alone, 1), World(spec, fresh, 1)
+    for rollout, meets in zip(played, met, strict=False):
+        for world in worlds:
+            world.die() if rollout == "die" else world.play(rollout)
+        if meets and rollout != "die":  # a life that ended is noted with the first steps of the next
+            more = fresh.written - follower.written
+            assert follower.follow(fresh).tolist() == more.tolist()
+            serials = np.arange(max(0, alone.written[1] - length), alone.written[1])
+            streams = np.ones(len(serials), np.int64)
+            assert (alone.usable(streams, serials) == follower.usable(streams, serials)).all()
+            usable = serials[alone.usable(streams, serials)]
+            if len(usable):
+                for mine, its in zip(alone.draw(streams[:len(usable)], usable),
+                                     follower.draw(streams[:len(usable)], usable), strict=True):
+                    np.testing.assert_array_equal(mine, its)
+
+
 def test_a_million_steps_of_atari_are_seven_gigabytes() -> None:
     assert 7.0e9 < 1e6 * bytes_per_row(EnvSpec("atari", (84, 84, 4), np.dtype(np.uint8), 6, 4, 4)) < 7.1e9
 

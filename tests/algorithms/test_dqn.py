@@ -163,7 +163,7 @@ TOY = ("--game", "toy:identity", "--algorithm", "dqn", "--steps", "12000", "--ru
 
 @pytest.mark.parametrize("mode", [
     ["--serial"], ["--serial", "--dueling", "--no-double", "--n-step", "1"], ["--priority-alpha", "0.5"],
-    ["--serial", "--algorithm", "c51", "--schedule", "synchronised"],
+    ["--serial", "--algorithm", "c51", "--schedule", "synchronised", "--return-limit", "3"],
     ["--algorithm", "qr", "--schedule", "both", "--dueling", "--quantiles", "32"]], ids=str)
 def test_every_member_learns_and_uses_each_step_as_often_as_asked(
         mode: list[str], train_here: Command, evaluate_here: Command, tmp_path: Path,

@@ -14,7 +14,7 @@ from ga3c.settings.algorithms import ALGORITHMS, facts
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schedule import MAX_SLOTS
+from ga3c.settings.schedule import FROM_MEMORY, MAX_SLOTS
 from ga3c.settings.schema import GROUPS, NETWORKS, Settings
 
 
@@ -63,10 +63,11 @@ def _agreeing(made: Settings) -> Settings:
     """
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
     if facts(made.algorithm.algorithm).remembers:
-        made = made.changed(schedule="queues", normalize_rewards=False, normalize_observations=False,
-                            replay_size=10**8, replay_start=1)
-    if made.schedule.agents_learn:
-        made = made.changed(schedule="queues", **alone)
+        made = made.changed(normalize_rewards=False, normalize_observations=False, replay_size=10**8, replay_start=1)
+    if facts(made.algorithm.algorithm).remembers != (made.batching.schedule in FROM_MEMORY):
+        made = made.changed(schedule="queues")
+    if facts(made.algorithm.algorithm).workers_learn:
+        made = made.changed(schedule="queues", optimizer="rmsprop", **alone)
     if not made.schedule.agents_learn or made.algorithm.optimizer != "adam" or made.run.serial:
         made = made.changed(local_updates=1)
     if made.batching.schedule == "multi-batch":

@@ -241,6 +241,8 @@ def _check_local_updates(settings: Settings) -> None:
 
 def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
     """Raises ConfigError if a setting does not work with agents that train their own models (a3c-cpu)."""
+    if settings.algorithm.optimizer == "rmsprop-centred":
+        raise ConfigError("optimizer: rmsprop-centred does not go with a3c-cpu; rmsprop and rmsprop-pytorch do")
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
               "normalize_rewards": (False, moments), "normalize_observations": (False, moments),

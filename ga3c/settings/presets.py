@@ -4,8 +4,11 @@ fast: the most steps a second around one model. quality: the most learned from e
 paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: the baseline of GA3C, Asynchronous Methods for Deep
 Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari
-Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. A value that a paper does not
-give comes from its published code.
+Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. dqn: Roderick et al., Implementing
+the Deep Q-Network (2017). fast-dqn: Daley and Amato, Human-Level Control without Server-Grade Hardware (2021).
+accelerated-dqn, -c51, -rainbow: Stooke and Abbeel. pqn: Gallici et al., Simplifying Deep Temporal Difference Learning
+(2024). value: the best score per hour from a replay here. A value that a paper does not give comes from its published
+code; of those with a replay from Mnih et al., Human-level control through deep reinforcement learning (2015).
 
 accelerated-a2c and accelerated-ppo depend on the number of environments, see `values_by_size`.
 """
@@ -57,6 +60,20 @@ _A3C_CPU: Mapping[str, Any] = {
     "algorithm": "a3c-cpu", "agents": None, "slots_per_agent": 8, "dynamic": False,
 }
 
+# Nature's table. Its RMSProp has the sum of 32 gradients and an epsilon of 0.01: with their mean that is 0.01 / 32^2.
+_NATURE: Mapping[str, Any] = {
+    **_ATARI, **_ONE_PASS, "algorithm": "dqn", "schedule": "standard", "agents": 1, "envs_per_agent": 1,
+    "rollout_length": 4, "training_batch_min": 32, "network": "nature", "optimizer": "rmsprop-centred",
+    "learning_rate": 2.5e-4, "learning_rate_final": None, "rmsprop_decay": 0.95, "rmsprop_epsilon": 0.01 / 32**2,
+    "max_grad_norm": 0.0, "epsilon": 1.0, "epsilon_final": 0.1, "epsilon_steps": 1_000_000, "epsilon_evaluation": 0.05,
+    "replay_size": 1_000_000, "replay_start": 50_000, "intensity": 8.0, "target_steps": 40_000, "n_step": 1,
+    "double": False, "dueling": False, "priority_alpha": 0.0, "life_loss": True,
+}
+_ACCELERATED_DQN: Mapping[str, Any] = {
+    **_NATURE, "schedule": "synchronised", "agents": 2, "envs_per_agent": 8, "training_batch_min": 512,
+    "fire_reset": True, "anneal_steps": 50_000_000,
+}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "fast": {
@@ -103,6 +120,23 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "learning_rate_final": None, "adam_epsilon": 1.5e-4, "clip_range": 0.1, "clip_range_final": None,
         "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
         "normalize_advantages": True, "network": "nature",
+    },
+    "dqn": _NATURE,
+    "fast-dqn": {
+        **_NATURE, "schedule": "both", "agents": 8, "rollout_length": 10, "target_steps": 10_000, "fire_reset": True,
+    },
+    "accelerated-dqn": {
+        **_ACCELERATED_DQN, "optimizer": "rmsprop-pytorch", "learning_rate": 7.5e-4, "rmsprop_epsilon": 1e-6,
+    },
+    "accelerated-c51": {
+        **_ACCELERATED_DQN, "algorithm": "c51", "atoms": 51, "return_limit": 10.0, "optimizer": "adam",
+        "learning_rate": 4.2e-4, "adam_epsilon": 0.01 / 512,
+    },
+    "accelerated-rainbow": {
+        **_ACCELERATED_DQN, "algorithm": "c51", "atoms": 51, "return_limit": 10.0, "double": True, "dueling": True,
+        "n_step": 3, "priority_alpha": 0.5, "priority_beta": 0.4, "priority_beta_final": 1.0, "optimizer": "adam",
+        "learning_rate": 6.25e-5, "adam_epsilon": 0.005 / 512, "target_steps": 8_000, "replay_start": 20_000,
+        "epsilon_final": 0.01, "epsilon_steps": 62_500, "max_grad_norm": 10.0,
     },
     "pqn": {
         "algorithm": "pqn", "schedule": "alternating", "agents": 4, "envs_per_agent": 16, "rollout_length": 32,

@@ -302,10 +302,12 @@ class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
     preset: Literal["default", "fast", "quality", "paper", "ga3c", "a3c-cpu", "accelerated-a2c", "accelerated-ppo",
-                    "accelerated-appo", "cule", "cule-ppo", "pqn", "value"] = _setting(
+                    "accelerated-appo", "cule", "cule-ppo", "dqn", "fast-dqn", "accelerated-dqn", "accelerated-c51",
+                    "accelerated-rainbow", "pqn", "value"] = _setting(
         "default",
-        "starting values: default is what works best here; fast: most steps; quality: a larger network; of papers: "
-        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo, pqn; value: dqn",
+        "starting values: default is what works best here; fast: most steps; quality: a larger network; value: best "
+        "from a replay; of papers: paper or ga3c, a3c-cpu, accelerated-a2c, -ppo, -appo, -dqn, -c51, -rainbow, cule, "
+        "cule-ppo, dqn, fast-dqn, pqn",
         "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")

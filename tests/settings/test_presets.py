@@ -9,6 +9,7 @@ import pytest
 from parsing import mistake, settled
 
 from ga3c.service.batches import notes_on_minibatches
+from ga3c.settings.effects import notes_on_meetings
 from ga3c.settings.files import check_agents, configured, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.presets import PRESETS, notes_on_lag, notes_on_steps
@@ -128,7 +129,26 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "cule-ppo": {
         "algorithm": "ppo", "schedule": "synchronous", "rollout_length": 4, "passes": 4, "minibatches": 4,
         "optimizer": "adam", "adam_epsilon": 1.5e-4, "clip_range": 0.1, "gae_lambda": 1.0, "entropy_coef": 0.01,
-        "value_coef": 0.25, "max_grad_norm": 0.5, "normalize_advantages": True}}
+        "value_coef": 0.25, "max_grad_norm": 0.5, "normalize_advantages": True},
+    "dqn": {
+        "algorithm": "dqn", "schedule": "standard", "training_batch_min": 32, "replay_size": 1_000_000,
+        "replay_start": 50_000, "target_steps": 40_000, "intensity": 8.0, "optimizer": "rmsprop-centred",
+        "rmsprop_decay": 0.95, "epsilon": 1.0, "epsilon_final": 0.1, "epsilon_steps": 1_000_000, "n_step": 1,
+        "epsilon_evaluation": 0.05, "double": False, "dueling": False, "life_loss": True},
+    "fast-dqn": {
+        "algorithm": "dqn", "schedule": "both", "agents": 8, "envs_per_agent": 1, "training_batch_min": 32,
+        "target_steps": 10_000, "intensity": 8.0, "replay_start": 50_000, "life_loss": True, "fire_reset": True},
+    "accelerated-dqn": {
+        "algorithm": "dqn", "training_batch_min": 512, "learning_rate": 7.5e-4, "optimizer": "rmsprop-pytorch",
+        "rmsprop_decay": 0.95, "rmsprop_epsilon": 1e-6, "intensity": 8.0, "life_loss": True, "fire_reset": True},
+    "accelerated-c51": {
+        "algorithm": "c51", "atoms": 51, "return_limit": 10.0, "learning_rate": 4.2e-4, "intensity": 8.0,
+        "life_loss": True, "fire_reset": True},
+    "accelerated-rainbow": {
+        "algorithm": "c51", "double": True, "dueling": True, "n_step": 3, "priority_alpha": 0.5, "priority_beta": 0.4,
+        "priority_beta_final": 1.0, "training_batch_min": 512, "learning_rate": 6.25e-5, "target_steps": 8_000,
+        "replay_start": 20_000, "epsilon_final": 0.01, "epsilon_steps": 62_500, "max_grad_norm": 10.0,
+        "life_loss": True, "fire_reset": True}}
 
 
 @pytest.mark.parametrize("preset", PUBLISHED)
@@ -137,9 +157,27 @@ def test_a_preset_has_the_numbers_of_its_paper(preset: str) -> None:
     accelerated = preset.startswith("accelerated")
     images = {"frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": accelerated,
               "fire_reset": accelerated, "gamma": 0.99, "reward_clip": 1.0, "loss_reduction": "mean",
-              "precision": "float32", "network": "small" if accelerated else "nature"}
+              "precision": "float32",
+              "network": "small" if accelerated and found["algorithm"] not in ("dqn", "c51") else "nature"}
     for name, value in {**images, **PUBLISHED[preset]}.items():
         assert found[name] == value, name
+
+
+@pytest.mark.parametrize(("preset", "epsilon", "meets"), [
+    ("dqn", 0.01 / 1024, 4), ("fast-dqn", 0.01 / 1024, 10_000), ("accelerated-c51", 0.01 / 512, 64),
+    ("accelerated-rainbow", 0.005 / 512, 64)])
+def test_epsilons_follow_the_batch_and_epochs_end_where_the_paper_says(
+        preset: str, epsilon: float, meets: int) -> None:
+    chosen = settled("--preset", preset)
+    optimizer = "adam_epsilon" if chosen.algorithm.optimizer == "adam" else "rmsprop_epsilon"
+    assert getattr(chosen.algorithm, optimizer) == pytest.approx(epsilon)
+    assert chosen.schedule.steps * chosen.schedule.agents * chosen.agents.envs_per_agent == meets
+    assert notes_on_meetings(chosen) == []
+
+
+def test_a_target_between_two_rounds_waits_for_the_second() -> None:
+    note, = notes_on_meetings(settled("--preset", "fast-dqn", "--target-steps", "9999"))
+    assert note.startswith("--target-steps 9999: 8 environments meet after whole rollouts of 10 steps, every 10000 ")
 
 
 def test_what_does_not_correct_for_lag_begins_without_it() -> None:
@@ -208,9 +246,13 @@ def test_a_papers_preset_leaves_nothing_to_our_defaults(preset: str) -> None:
     settings = settled("--preset", preset)
     schedule = settings.schedule
     given = PRESETS[preset]
-    assert set(given) >= {
-        "learning_rate", "learning_rate_final", "entropy_coef", "entropy_coef_final", "rollout_length", "gamma",
-        "value_coef", "optimizer", "max_grad_norm", "gae_lambda", "network", "agents", "envs_per_agent"}
+    family = {"epsilon", "epsilon_final", "replay_size", "replay_start", "target_steps", "n_step", "intensity"} if (
+        schedule.remembers) else {"entropy_coef", "entropy_coef_final", "value_coef", "gae_lambda"}
+    assert set(given) >= family | {
+        "learning_rate", "learning_rate_final", "rollout_length", "gamma", "optimizer", "max_grad_norm", "network",
+        "agents", "envs_per_agent"}
+    if schedule.remembers:
+        return
     environments = settings.schedule.agents * settings.agents.envs_per_agent
     if settings.schedule.agents_learn:  # one a core, each of which is an update by itself
         assert (environments, settings.algorithm.rollout_length) == (usable_cores(), 5)

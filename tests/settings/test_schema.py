@@ -32,8 +32,8 @@ def test_every_setting_has_a_description_and_says_what_is_wanted() -> None:
 def test_settings_of_a_group_are_found_by_name_alone() -> None:
     flat = Settings().flat()
     assert set(flat) == set(ALL) and list(GROUPS) == [
-        "env", "agents", "batching", "algorithm", "actor_critic", "a3c", "ppo", "value", "pqn", "replay", "tuning",
-        "run"]
+        "env", "agents", "batching", "algorithm", "actor_critic", "a3c", "ppo", "value", "pqn", "replay", "c51", "qr",
+        "tuning", "run"]
     assert flat["game"] == Settings().env.game and flat["rollout_length"] == Settings().algorithm.rollout_length
 
 

@@ -248,7 +248,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
                 assert isinstance(model, Learner)
                 reason = run_serial(settings, run, model, interruption, beginning.arrays, evaluations)
             else:
-                reason = Service(settings, run, model, interruption, evaluations).run()
+                reason = Service(settings, run, model, interruption, evaluations, beginning.arrays).run()
         except AgentsLost as error:
             ending = True
             finish("lost agents", unreadable(), error)

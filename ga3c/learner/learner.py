@@ -41,6 +41,7 @@ from ga3c.transport.slots import Batch
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
            "stuck"]
 
+_TARGET = "target."   # before the names of the target network's arrays in a `state`
 UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for an update; at least twice as long as the last one took
 
 
@@ -152,11 +153,14 @@ class Learner:
         self.skips = Skips()
         self.minibatch_seconds = 0.0
         self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
+        self._reads_target = algorithm.reads_target
+        self._target_arrays: dict[str, NDArray] = {}  # for checkpoints
         self._begin_from(0)
 
     def _begin_from(self, version: int) -> None:
         """Uses the variables as they are now for everything."""
-        self._newest = self._snapshot = self._target = Snapshot(version, self._backend.publish())
+        self._newest = self._snapshot = Snapshot(version, self._backend.publish())
+        self.keep_target()
 
     def publish(self) -> None:
         """Lets predictions use the newest weights. From any thread, between any updates."""
@@ -165,6 +169,9 @@ class Learner:
     def keep_target(self) -> None:
         """Makes the newest weights the target network of the updates to come. From any thread, between any updates."""
         self._target = self._newest
+        if self._reads_target:
+            self._target_arrays = {name: array for name, array in self._backend.arrays().items()
+                                   if name.startswith("network.")}
 
     def act_by_target(self) -> None:
         """Lets predictions use the target network. From any thread, between any updates."""
@@ -267,7 +274,8 @@ class Learner:
         Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than twice the last update.
         """
         with self._between_updates():
-            return self._backend.arrays(), self.version
+            target = {f"{_TARGET}{name}": array for name, array in self._target_arrays.items()}
+            return self._backend.arrays() | target, self.version
 
     def can_read_state(self) -> bool:
         """Returns whether `state` works: no update is stuck, and the weights can be read from their device."""
@@ -293,9 +301,16 @@ class Learner:
 
         Raises ValueError, changing nothing, if the state is of another network. Raises DeviceFailed as `state` does.
         """
-        arrays = self._backend.matching_arrays(arrays)
+        own = self._backend.matching_arrays(arrays)
+        target = {name.removeprefix(_TARGET): array for name, array in arrays.items() if name.startswith(_TARGET)}
+        target = self._backend.matching_arrays(target, only=("network.",)) if target and self._reads_target else {}
         with self._between_updates():
-            self._go_on_from(arrays, version)
+            if target:
+                self._go_on_from(own | target, version)
+                kept = self._target, self._target_arrays
+            self._go_on_from(own, version)
+            if target:
+                self._target, self._target_arrays = kept
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """Takes weights and optimizer from an earlier `state`. The counters go on.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ga3c.envs.base import EnvSpec
 from ga3c.replay.kernels import stack, stack_four
 
+_COLUMNS = ("action", "reward", "version", "flags", "depth")
 _TERMINATED, _OBSERVED = 1, 2  # flags: the step ended its episode; the row has an observation, but no action
 
 
@@ -133,6 +134,40 @@ class Ring:
     def _columns(self) -> tuple[NDArray, ...]:
         return self._action, self._reward, self._version, self._flags, self._depth
 
+    # ------------------------------------------------------------------------------------------------ in checkpoints
+
+    def state(self, since: NDArray[np.int64] | None = None) -> dict[str, NDArray]:
+        """Returns a copy of the rows that are there, or of those from the serial numbers `since` (S,) on."""
+        first = np.maximum(self.written - self.length, 0 if since is None else since)
+        rows = self._rows(first, self.written)
+        columns = {name: column.reshape(-1)[rows] for name, column in zip(_COLUMNS, self._columns, strict=True)}
+        return {"frames": self._frames[rows], **columns, "first": first, "written": self.written.copy(),
+                "whole": self._whole.copy()}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Continues from a `state`. Raises ValueError, LookupError or TypeError, changing nothing, if it does not fit.
+        """
+        first, written = state["first"], state["written"]
+        if written.shape != self.written.shape or not (first <= written).all() or (
+                written - first > self.length).any():
+            raise ValueError("the replay has other streams")
+        rows = self._rows(first, written)
+        names = ("frames", *_COLUMNS)
+        places = [self._frames, *(column.reshape(-1) for column in self._columns)]
+        for name, place in zip(names, places, strict=True):
+            if state[name].shape != (len(rows), *place.shape[1:]) or state[name].dtype != place.dtype:
+                raise ValueError(f"the replay has other {name}")
+        for name, place in zip(names, places, strict=True):
+            place[rows] = state[name]
+        self.written[:], self._whole[:] = written, state["whole"]
+
+    def _rows(self, first: NDArray[np.int64], written: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns where the rows of all streams lie, from their `first` serial numbers (S,) on."""
+        return np.concatenate([stream * self.length + np.arange(start, end) % self.length
+                               for stream, (start, end) in enumerate(zip(first, written, strict=True))])
+
+    # ------------------------------------------------------------------------------------------------ the rows
+
     def _write(self, stream: int, steps: Mapping[str, NDArray]) -> None:
         """Writes rows of one episode, none of which but the last ends it."""
         observation = steps["observation"]
@@ -154,7 +189,7 @@ class Ring:
         row = self.written[stream] % self.length
         self._planes_of(stream)[row] = self._newest(observation)
         self._depth[stream, row] = depth
-        self._action[stream, row] = self._reward[stream, row] = 0
+        self._action[stream, row] = self._reward[stream, row] = self._version[stream, row] = 0
         self._flags[stream, row] = _OBSERVED
         self.written[stream] += 1
 

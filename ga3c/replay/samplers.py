@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +33,12 @@ class Sampler(Protocol):
 
     def report(self, stream: NDArray[np.int64], serial: NDArray[np.int64], error: NDArray[np.float32]) -> None:
         """Hears of the errors (n,) of transitions that were drawn. Rows that were overwritten since are left out."""
+
+    def state(self) -> dict[str, NDArray]:
+        """Returns what a checkpoint has of it beside the ring."""
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Continues from a `state`. Raises ValueError or LookupError, changing nothing, if it does not fit."""
 
 
 class Uniform:
@@ -65,6 +72,13 @@ class Uniform:
 
     def report(self, stream: NDArray[np.int64], serial: NDArray[np.int64], error: NDArray[np.float32]) -> None:
         """See `Sampler.report`. Errors change nothing."""
+
+    def state(self) -> dict[str, NDArray]:
+        """See `Sampler.state`."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """See `Sampler.restore`."""
 
 
 class Prioritised:
@@ -109,6 +123,18 @@ class Prioritised:
         priority = (np.abs(error[there]).astype(np.float64) + 1e-6) ** self._alpha
         self._largest = max(self._largest, priority.max(initial=0.0))
         self._set(stream[there], serial[there], priority)
+
+    def state(self) -> dict[str, NDArray]:
+        """See `Sampler.state`."""
+        return {"priorities": self._tree.priorities.copy(), "largest": np.array(self._largest)}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """See `Sampler.restore`."""
+        if "priorities" not in state or state["priorities"].shape != self._tree.priorities.shape:
+            raise ValueError("it has other priorities, or none")
+        priorities, largest = state["priorities"], float(state["largest"])
+        self._tree.assign(np.arange(len(priorities)), priorities)
+        self._largest = largest
 
     def _leaves(self, stream: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray[np.int64]:
         return stream * self._ring.length + serial % self._ring.length

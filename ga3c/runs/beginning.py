@@ -29,7 +29,7 @@ class Beginning(NamedTuple):
 
     path: Path | None = None
     progress: Mapping[str, Any] = MappingProxyType({})
-    arrays: Mapping[str, NDArray] = MappingProxyType({})
+    arrays: dict[str, NDArray] = {}
     notes: tuple[str, ...] = ()
 
 

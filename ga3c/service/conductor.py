@@ -49,7 +49,7 @@ class Conductor:
         self._failed = failed
         self._training = False                  # whether the updates of an epoch are being made
         self._trainer: WorkerThread | None = None  # which makes them
-        self._rounds = Rounds(schedule)
+        self._rounds = Rounds(schedule, memory.played if memory is not None else 0)
         self._buffer = store.empty_batch(schedule.rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
         self._ending = False                    # agents drain: every request is answered
@@ -57,6 +57,8 @@ class Conductor:
     def run(self, count: PredictionCount) -> None:
         """Runs until `dismiss_trainer`. After `dismiss_predictor` it makes no update and answers every request."""
         predictor = Predictor(self._channel, self._store, self._learner, self._store.n_agents, count)
+        if self._memory is not None and not self._training:
+            self._begin_epoch(self._memory)  # a run, or a failed thread, may have ended before or within it
         self._work(predictor)  # a failed thread before this one may have left work
         for arrived in self._channel.arrivals():
             self._note(arrived)
@@ -135,6 +137,9 @@ class Conductor:
         if not self._epochs:
             memory.train(self._make)
         memory.meet()
+        self._begin_epoch(memory)
+
+    def _begin_epoch(self, memory: Memory) -> None:
         if self._epochs and memory.due and not self._over():
             self._training = True
             self._trainer = WorkerThread("trainer-of-an-epoch", lambda: self._beside(memory), self._failed)

@@ -1,11 +1,12 @@
 """The memory of a run: rollouts go into the replay, batches come out, as often as the settings ask for.
 
-`Remembered` is the source of a trainer's batches on the queues. The conductor and serial mode use `Memory` alone. One
-thread at a time uses a memory, but in epochs: there `append` has a ring of its own, and may run beside `train`.
+`Remembered` is the source of a trainer's batches on the queues. The conductor and serial mode use `Memory` alone.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 
@@ -16,8 +17,9 @@ from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.learner.samples import sample_fields
 from ga3c.replay.ledger import Ledger
-from ga3c.replay.ring import Ring
+from ga3c.replay.ring import Ring, bytes_per_row
 from ga3c.replay.samplers import Prioritised, Sampler, Uniform
+from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Statistics
 from ga3c.service.batches import Collected
 from ga3c.settings.annealing import Annealed
@@ -31,8 +33,14 @@ MakeUpdate = Callable[[Batch, int, int], UpdateStats | None]
 """Makes an update from (batch, agent steps before it, `min_valid_version` when it was drawn), if it can be made."""
 
 
+PREFIX = "replay."  # before the names of what `Memory.state` adds to a checkpoint
+SAVED_BYTES = 2**30  # a replay that takes more is saved only if the user asks for it
+
+
 class Memory:
     """The replay of a run, and the account of its use. Steps of other lives of an agent are never joined.
+
+    One thread makes updates, and one, perhaps another, appends. The main thread may take the `state`.
 
     In epochs (`Schedule.epochs`) the replay does not change while updates are made from it. What is played meanwhile
     waits until `meet`.
@@ -43,6 +51,7 @@ class Memory:
         replay, schedule = settings.replay, settings.schedule
         self._n_envs = settings.agents.envs_per_agent
         self._learner = learner
+        self._planes = spec.stacked
         self._statistics = statistics
         self._size = settings.batching.training_batch_min
         agents, _, _ = schedule.most
@@ -62,14 +71,21 @@ class Memory:
         self._reward_clip = settings.algorithm.reward_clip
         self._rng = np.random.default_rng([settings.run.seed, 1])
         self._generations: dict[int, int] = {}
+        self._played = [0] * agents  # steps of each agent since the last meeting
         self._target_steps = replay.target_steps
         self._meets = schedule.agents_wait
         self._began_at = statistics.agent_steps
         self._targets = (self._began_at + self._ledger.start) // replay.target_steps  # before the first update
         self._drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._lock = threading.Lock()
 
     def append(self, rollout: Batch, agent: int, generation: int = 1) -> None:
         """Appends one rollout of an agent's environments, from its slot, and counts it as collected."""
+        with self._lock:
+            self._append(rollout, agent, generation)
+        self._statistics.collect(rollout)
+
+    def _append(self, rollout: Batch, agent: int, generation: int) -> None:
         steps = int(rollout.steps[0])
         reward = rollout.reward[0, :steps]
         if self._reward_clip:
@@ -89,12 +105,16 @@ class Memory:
                 self._sampler.appended(stream, rows)
         if self._meets:
             self._statistics.before_meeting += steps * self._n_envs
-        self._statistics.collect(rollout)
+            self._played[agent] += steps
         if self._fresh is self._ring:
             self._ledger.appended += steps * self._n_envs
 
     def meet(self) -> None:
         """Ends a round. In epochs the replay takes in what was played, and the target network the newest weights."""
+        with self._lock:
+            self._meet()
+
+    def _meet(self) -> None:
         if self._fresh is not self._ring:
             for stream, rows in enumerate(self._ring.follow(self._fresh).tolist()):
                 self._sampler.appended(stream, rows)
@@ -102,6 +122,12 @@ class Memory:
             self._learner.keep_target()
             self._learner.act_by_target()
         self._statistics.before_meeting = 0
+        self._played = [0] * len(self._played)
+
+    @property
+    def played(self) -> int:
+        """The most steps that an agent took since the last meeting."""
+        return max(self._played)
 
     @property
     def agent_steps(self) -> int:
@@ -116,9 +142,10 @@ class Memory:
     def draw(self) -> Batch:
         """Draws the batch of an update. Its samples are rollouts of one step of one environment."""
         n, beta = self._size, self._beta.at(self.agent_steps / self._anneal_steps)
-        sampled, weight = self._sampler.draw(n, beta, self._rng)
-        self._ledger.used += n
-        self._drawn = sampled.stream, sampled.serial
+        with self._lock:
+            sampled, weight = self._sampler.draw(n, beta, self._rng)
+            self._ledger.used += n
+            self._drawn = sampled.stream, sampled.serial
         ones, zeros = np.ones(n, np.int32), np.zeros(n)
         return Batch({
             "observation": sampled.observation[:, None, None], "following": sampled.following[:, None],
@@ -137,11 +164,91 @@ class Memory:
 
         Keeps a target after every `target_steps` agent steps, if there are no epochs.
         """
+        with self._lock:
+            self._learned(update)
+
+    def _learned(self, update: UpdateStats | None) -> None:
         if update is not None and self._drawn is not None and len(update.rows["error"]) == self._size:
             self._sampler.report(*self._drawn, update.rows["error"])
         if self._fresh is self._ring and self.agent_steps // self._target_steps > self._targets:
             self._targets = self.agent_steps // self._target_steps
             self._learner.keep_target()
+
+    def state(self) -> dict[str, NDArray]:
+        """Returns all that a resume needs, as plain arrays. From any thread."""
+        with self._lock:
+            parts = {"ring": self._ring.state(), "sampler": self._sampler.state()}
+            if self._fresh is not self._ring:
+                # The rows that the ring does not have, and those of the newest stack, which they may go on with.
+                parts["fresh"] = self._fresh.state(self._ring.written - self._planes)
+            facts = {"began_at": self._began_at, "appended": self._ledger.appended, "used": self._ledger.used,
+                     "targets": self._targets, "before_meeting": self._statistics.before_meeting,
+                     "played": self._played, "generations": [*self._generations.items()],
+                     "rng": self._rng.bit_generator.state}
+        return {f"{PREFIX}{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()} | {
+            f"{PREFIX}facts": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
+
+    def restore(self, saved: dict[str, NDArray], same_lives: bool) -> None:
+        """Continues from a `state` among `saved`, and takes it out, as it may be large.
+
+        same_lives: whether the agents' episodes go on, too. Raises ValueError, LookupError or TypeError if the state
+        does not fit; then the memory is empty.
+        """
+        parts: dict[str, dict[str, NDArray]] = {"ring": {}, "sampler": {}, "fresh": {}}
+        facts = json.loads(saved.pop(f"{PREFIX}facts").tobytes())
+        for name in [name for name in saved if name.startswith(PREFIX)]:
+            _, part, column = name.split(".")
+            parts[part][column] = saved.pop(name)
+        before, self._began_at = self._began_at, int(facts["began_at"])
+        ahead = before - self._began_at - int(facts["appended"])
+        if ahead != (int(facts["before_meeting"]) if self._fresh is not self._ring else 0):
+            raise ValueError("the replay is of other agent steps")
+        if len(facts["played"]) != len(self._played):
+            raise ValueError("the replay is of other agents")
+        self._rng.bit_generator.state = facts["rng"]
+        if self._fresh is not self._ring:
+            self._fresh.restore(parts["fresh"])
+        self._sampler.restore(parts["sampler"])
+        self._ring.restore(parts["ring"])
+        self._ledger.appended, self._ledger.used = int(facts["appended"]), int(facts["used"])
+        self._targets = int(facts["targets"])
+        self._statistics.before_meeting = int(facts["before_meeting"])
+        self._played = [int(steps) for steps in facts["played"]]
+        if same_lives:
+            self._generations = {int(agent): int(generation) for agent, generation in facts["generations"]}
+        else:
+            for stream in range(len(self._ring.written)):
+                self._fresh.cut(stream)
+        if self._fresh is not self._ring:
+            self._learner.act_by_target()
+
+
+def remembering(settings: Settings, learner: Learner, recorder: Recorder, saved: dict[str, NDArray],
+                same_lives: bool) -> Memory:
+    """Makes the memory of a run, which goes on from a checkpoint's if `saved` has one. Tells the user if it has none.
+
+    Of `same_lives` see `Memory.restore`.
+    """
+    memory = Memory(settings, recorder.spec, learner, recorder.statistics)
+    if recorder.statistics.agent_steps:
+        why = "the checkpoint has no replay"
+        try:
+            if f"{PREFIX}facts" in saved:
+                memory.restore(saved, same_lives)
+                why = ""
+        except (ValueError, LookupError, TypeError) as error:
+            why = f"that of the checkpoint does not fit, {' '.join(str(error).split())[:200]}"
+            memory = Memory(settings, recorder.spec, learner, recorder.statistics)
+        if why:
+            recorder.log(f"The replay begins empty: {why}. The policy as learned fills it again, with "
+                         f"{settings.replay.replay_start} steps before the next update.")
+    return memory
+
+
+def is_saved(settings: Settings, spec: EnvSpec) -> bool:
+    """Returns whether checkpoints hold the replay."""
+    takes = settings.replay.replay_size * bytes_per_row(spec)
+    return settings.replay.save_replay or settings.run.serial or takes <= SAVED_BYTES
 
 
 class Remembered:

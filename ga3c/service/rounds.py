@@ -78,12 +78,16 @@ class _Participant:
 
 
 class Rounds:
-    """The state of the rounds: requests that wait, rollouts submitted, and what is due next."""
+    """The state of the rounds: requests that wait, rollouts submitted, and what is due next.
 
-    def __init__(self, schedule: Schedule) -> None:
+    played: steps that agents took since the last update, before this; they are in a replay. The first update comes so
+    much sooner.
+    """
+
+    def __init__(self, schedule: Schedule, played: int = 0) -> None:
         self._schedule = schedule
         self.updates = self._turn = 0
-        self._played = [0] * schedule.turns  # steps answered so far, by turn
+        self._played = [played] * schedule.turns  # steps answered so far, by turn
         self._agents: dict[int, _Participant] = {}
 
     @property
@@ -122,7 +126,9 @@ class Rounds:
         if not self.updates and not any(member.takes_part for member in self._agents.values()):
             if not self._agents.keys() >= set(present):
                 return None
-            self._played = [0] * self._schedule.turns  # agents may have died before the first update
+            # Agents may have died before the first update. Their rollouts are gone, or in a replay.
+            slots = -(-max(self._played) // self._schedule.segment) if self._schedule.remembers else 0
+            self._played = [min(slots * self._schedule.segment, self._schedule.steps)] * self._schedule.turns
             self._turn = 0
             self._admit()
         for _ in range(self._schedule.turns):

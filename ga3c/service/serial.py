@@ -28,7 +28,7 @@ from ga3c.service.batches import clean
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.memory import Memory
+from ga3c.service.memory import is_saved, remembering
 from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.schema import Settings
@@ -38,7 +38,7 @@ _MIN_VALID_VERSION = f"{PREFIX}min_valid_version"
 
 
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
-               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None) -> str:
+               saved: dict[str, NDArray] | None = None, evaluations: Evaluations | None = None) -> str:
     """Plays and trains until a limit is reached or a signal arrives; returns which one.
 
     saved: arrays of the checkpoint that `learner` was restored from. If they hold fitting agents of serial mode, these
@@ -54,15 +54,16 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
 
     recorder.statistics.skips = learner.skips
     try:
-        agents = (_restored(settings, recorder, learner, saved or {}, failed, stopping)
-                  or Agents(settings, recorder.spec, learner, recorder.statistics.agent_steps, failed=failed,
-                            stopping=stopping))
+        restored = _restored(settings, recorder, learner, saved or {}, failed, stopping)
+        agents = restored or Agents(settings, recorder.spec, learner, recorder.statistics.agent_steps, failed=failed,
+                                    stopping=stopping)
     except Interrupted:
         recorder.start()
         return signals.name or ""
     try:
-        reason = _play(settings, agents, recorder, learner, signals, evaluations)
-        state = _state(agents, learner)
+        learning = _Learning(settings, recorder, learner, saved or {}, same_lives=restored is not None)
+        reason = _play(agents, learning, recorder, learner, signals, evaluations)
+        state = _state(agents, learning, learner)
         recorder.checkpoints.extra_arrays = lambda: state  # the last checkpoint comes after the environments are closed
         return reason
     except BaseException as error:
@@ -77,12 +78,12 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         signals.reinstall_handlers()
 
 
-def _state(agents: Agents, learner: Learner) -> dict[str, NDArray]:
+def _state(agents: Agents, learning: _Learning, learner: Learner) -> dict[str, NDArray]:
     """Returns what a checkpoint has beside the model."""
     rollouts = agents.state()
     if rollouts:
         rollouts[_MIN_VALID_VERSION] = np.array(learner.min_valid_version)
-    return rollouts
+    return rollouts | learning.state()
 
 
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
@@ -105,13 +106,19 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
 class _Learning:
     """The updates of serial mode: see `one_thread.Learning`."""
 
-    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner) -> None:
+    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner, saved: dict[str, NDArray],
+                 same_lives: bool) -> None:
         self._statistics = recorder.statistics
         self._learner = learner
         self._divergence = Divergence(recorder, learner)
         self._publishes = not settings.schedule.epochs
-        self._memory = (Memory(settings, recorder.spec, learner, recorder.statistics)
+        self._memory = (remembering(settings, learner, recorder, saved, same_lives)
                         if settings.schedule.remembers else None)
+        self._saves = self._memory is not None and is_saved(settings, recorder.spec)
+
+    def state(self) -> dict[str, NDArray]:
+        """Returns what a checkpoint has of the memory."""
+        return self._memory.state() if self._memory is not None and self._saves else {}
 
     def submitted(self, rollout: Batch, agent: int) -> bool:
         """See `one_thread.Learning`."""
@@ -146,14 +153,12 @@ class _Learning:
         return update
 
 
-def _play(settings: Settings, agents: Agents, recorder: Recorder, learner: Learner, signals: Signals,
+def _play(agents: Agents, learning: _Learning, recorder: Recorder, learner: Learner, signals: Signals,
           evaluations: Evaluations | None) -> str:
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.log("This game cannot save its state: a resume of this run will begin new episodes.")
-    recorder.checkpoints.extra_arrays = lambda: _state(agents, learner)
-
-    learning = _Learning(settings, recorder, learner)
+    recorder.checkpoints.extra_arrays = lambda: _state(agents, learning, learner)
     recorder.start()
     workers, kept = Workers(agents.n, 1, 1, 0, 0), ProcessState()
     reason = None

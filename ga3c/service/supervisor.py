@@ -39,6 +39,8 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
+from numpy.typing import NDArray
+
 from ga3c.learner.learner import Diverged, Learner, Model, stuck
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
@@ -57,10 +59,10 @@ STOP_SECONDS = 7.5    # from the start of a stop until the main thread no longer
 
 
 class Service:
-    """The workers and the supervisor of one run. `run` blocks."""
+    """The workers and the supervisor of one run. `run` blocks. Of `saved` see `TrainingSide`."""
 
     def __init__(self, settings: Settings, recorder: Recorder, learner: Learner | SharedLearner, signals: Signals,
-                 evaluations: Evaluations | None = None) -> None:
+                 evaluations: Evaluations | None = None, saved: dict[str, NDArray] | None = None) -> None:
         self._recorder = recorder
         self._learner: Model = learner
         self._signals = signals
@@ -68,7 +70,7 @@ class Service:
         recorder.statistics.skips = learner.skips
         self._host = Host(settings, recorder, learner, signals, self._on_failure)
         self._training = training_side(settings)(
-            settings, self._host, learner, recorder, signals.wake, self._on_failure)
+            settings, self._host, learner, recorder, signals.wake, self._on_failure, saved)
         schedule = self._schedule = settings.schedule
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if schedule.tuned else None
         self._wanted = self._tuner.setting if self._tuner else (

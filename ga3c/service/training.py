@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from numpy.typing import NDArray
+
 from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
@@ -22,7 +24,7 @@ from ga3c.service.batches import BatchSource, RolloutQueue
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.divergence import Divergence
-from ga3c.service.memory import Memory, Remembered
+from ga3c.service.memory import Remembered, is_saved, remembering
 from ga3c.service.trainer import UpdateSize, run_trainer
 from ga3c.service.workers import WorkerPool
 from ga3c.settings.schema import Settings
@@ -45,10 +47,11 @@ class TrainingSide:
     Args:
         wake: called from trainers' threads when the supervisor has something to do.
         failed: called with the exception of a trainer's thread, and when that thread began.
+        saved: arrays of the checkpoint that the model was restored from. Those of a replay are taken out.
     """
 
     def __init__(self, settings: Settings, host: Played, model: Model, recorder: Recorder, wake: Callable[[], None],
-                 failed: Callable[[BaseException, float], None]) -> None:
+                 failed: Callable[[BaseException, float], None], saved: dict[str, NDArray] | None = None) -> None:
         self._settings = settings
         self._channel = host.channel
         self._store = host.store
@@ -57,8 +60,10 @@ class TrainingSide:
         self._wake = wake
         self._divergence = Divergence(recorder, model)
         # A trainer that replaces a failed one goes on with it.
-        self._memory = (Memory(settings, recorder.spec, self._learner, recorder.statistics)
+        self._memory = (remembering(settings, self._learner, recorder, {} if saved is None else saved, same_lives=False)
                         if settings.schedule.remembers else None)
+        if self._memory is not None and is_saved(settings, recorder.spec):
+            recorder.checkpoints.extra_arrays = self._memory.state
         self._halvings: deque[tuple[int, int]] = deque()
         self._size = UpdateSize(self._on_halved)
         self.trainers = WorkerPool("trainer", self._train, host.channel.dismiss_trainer, failed)
@@ -130,8 +135,8 @@ class RoundsTraining(TrainingSide):
     """The schedules of `rounds.py`. A thread that replaces a failed one goes on with the same conductor."""
 
     def __init__(self, settings: Settings, host: Played, model: Model, recorder: Recorder, wake: Callable[[], None],
-                 failed: Callable[[BaseException, float], None]) -> None:
-        super().__init__(settings, host, model, recorder, wake, failed)
+                 failed: Callable[[BaseException, float], None], saved: dict[str, NDArray] | None = None) -> None:
+        super().__init__(settings, host, model, recorder, wake, failed, saved)
         self._conductor = Conductor(
             host.channel, host.store, self._learner, settings.schedule, settings.algorithm.rollout_length, self._report,
             recorder.statistics, lambda: recorder.reached() is not None, self._memory, failed)
@@ -149,8 +154,8 @@ class WorkersTraining(TrainingSide):
     """A3C on processors: agents predict and learn by themselves."""
 
     def __init__(self, settings: Settings, host: Played, model: Model, recorder: Recorder, wake: Callable[[], None],
-                 failed: Callable[[BaseException, float], None]) -> None:
-        super().__init__(settings, host, model, recorder, wake, failed)
+                 failed: Callable[[BaseException, float], None], saved: dict[str, NDArray] | None = None) -> None:
+        super().__init__(settings, host, model, recorder, wake, failed, saved)
         self._shared.shared.agent_steps = recorder.statistics.agent_steps
 
     @property

@@ -239,6 +239,7 @@ class ReplaySettings(Family):
     """Learning from a replay."""
 
     replay_size: int = _setting(200_000, "steps that the replay holds (Nature: 1,000,000)", ge=1000, le=10**8)
+    save_replay: bool = _setting(False, "checkpoints hold the replay, also one of more than 1 GB")
     replay_start: int = _setting(20_000, "steps played before the first update (Nature: 50,000)", ge=1)
     intensity: float = _setting(4.0, "how often each step is used (Nature: 8)", "X", gt=0.0, le=1000.0)
     target_steps: int = _setting(

@@ -138,16 +138,20 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
         return {"policy": np.full((n, spec.n_actions), 1 / spec.n_actions, np.float32),
                 "value": np.zeros(n, np.float32)}, 0
 
-    def taken(batch: Batch, agents: list[int]) -> None:
-        learnable(batch)
-        LEARNED[-1] = LEARNED[-1] or bool(batch.steps.any())
+    class Learning:
+        def submitted(self, rollout: Batch, agent: int) -> bool:
+            return False
+
+        def update(self, rollouts: Batch) -> None:
+            learnable(rollouts)
+            LEARNED[-1] = LEARNED[-1] or bool(rollouts.steps.any())
 
     kept, agents, patched = ProcessState(), None, pytest.MonkeyPatch()
     patched.setattr(serial_agents, "make_environment", make)
     try:
         agents = serial_agents.Agents(SETTINGS, spec, model, 0)
         for _ in range(30):
-            agents.go_on(predict, taken, lambda: False)
+            agents.go_on(predict, Learning(), lambda: False)
             kept.put_back()
     except (AgentsLost, EnvironmentFailed) as error:
         assert "\n" not in str(error)

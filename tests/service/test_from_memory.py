@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -14,7 +15,8 @@ import pytest
 from counting import agent_processes, end_run, events
 
 from ga3c.algorithms.acting import epsilon_greedily
-from ga3c.learner.learner import UpdateStats
+from ga3c.learner import checkpoint
+from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.learner.skips import Skips
 from ga3c.runs.recorder import Recorder
 from ga3c.service.memory import Memory
@@ -114,8 +116,7 @@ def played(make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyP
             learner.memory = Memory(*args)
             return learner.memory
 
-        for module in ("serial", "training"):
-            monkeypatch.setattr(f"ga3c.service.{module}.Memory", remembering)
+        monkeypatch.setattr("ga3c.service.memory.Memory", remembering)
         if settings.run.serial:
             run_serial(settings, run, learner, interruption)
         else:
@@ -181,3 +182,26 @@ def test_targets_are_kept_at_the_same_steps_by_each_schedule_that_acts_by_the_ne
     logs = ["".join(played(chosen(schedule=schedule, serial=True)).log).replace("p", "")
             for schedule in ("standard", "synchronised")]
     assert logs[0] == logs[1] and logs[0].count("t") == 6
+
+
+@pytest.mark.parametrize("schedule", ["queues", "both"])
+def test_five_breaks_in_processes_lose_no_sample_and_shift_no_target(
+        schedule: str, make_run: MakeRun, interruption: Signals) -> None:
+    saved, progress = dict[str, np.ndarray](), {"version": 0, "agent_steps": 0}
+    for steps in (300, 600, 900, 1200, 1500):
+        settings = chosen(schedule=schedule, steps=steps)
+        run = make_run(settings)
+        learner = Learner(settings, run.spec)
+        if saved:
+            learner.restore(saved, progress["version"])
+            run.statistics.agent_steps = progress["agent_steps"]
+        Service(settings, run, learner, interruption, saved=saved).run()
+        assert not any(name.startswith("replay.") for name in saved)
+        saved, progress = checkpoint.load(run.checkpoints.save(learner))
+        assert "begins empty" not in (run.directory / "log.txt").read_text()
+    facts = json.loads(saved["replay.facts"].tobytes())
+    replay = settings.replay
+    assert facts["began_at"] == 0 and facts["appended"] + facts["before_meeting"] == progress["agent_steps"]
+    # The limit ends a run at a meeting, before the updates of the next epoch.
+    due = replay.intensity * (facts["appended"] - replay.replay_start - replay.target_steps * (schedule == "both"))
+    assert abs(facts["used"] - due) <= max(settings.batching.training_batch_min, 0.01 * due)

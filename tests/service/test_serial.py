@@ -111,6 +111,41 @@ def test_with_breaks_a_run_in_rounds_or_in_turn_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
+FROM_MEMORY = {"algorithm": "dqn", "replay_size": 1000, "replay_start": 200, "training_batch_min": 16,
+               "rollout_length": 4, "intensity": 2.0, "target_steps": 96, "n_step": 3}
+
+
+@pytest.mark.parametrize(("schedule", "priority_alpha"), [
+    ("queues", 0.5), ("standard", 0.0), ("both", 0.5), ("concurrent", 0.0)])
+def test_with_breaks_a_run_from_memory_learns_what_it_learns_without(
+        schedule: str, priority_alpha: float, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    changes = {**FROM_MEMORY, "schedule": schedule, "priority_alpha": priority_alpha}
+    whole, _ = learned("toy:counting", 1400, **changes)
+    part = None
+    for steps in (20, 500, 530, 800, 1100, 1400):  # before the first update, within an epoch, after the ring is full
+        part, said = learned("toy:counting", steps, part, **changes)
+        assert "new episodes" not in said.lower() and "begins empty" not in said
+    assert whole.arrays.keys() == part.arrays.keys()
+    assert {f"{PREFIX}places", "replay.facts"} <= whole.arrays.keys()
+    assert any(name.startswith("target.") for name in whole.arrays)
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
+
+
+def test_a_replay_that_is_missing_or_does_not_fit_is_filled_again_which_is_said(
+        learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    changes = {**FROM_MEMORY, "schedule": "both"}
+    before, _ = learned("toy:catch", 600, **changes)
+    for name in [name for name in before.arrays if name.startswith("replay.")]:
+        del before.arrays[name]
+    _, said = learned("toy:catch", 1200, before, **changes)
+    assert ("The replay begins empty: the checkpoint has no replay. The policy as learned fills it again, "
+            "with 200 steps") in said
+    before, _ = learned("toy:catch", 600, **changes)
+    _, said = learned("toy:catch", 1200, before, **changes | {"priority_alpha": 0.5})
+    assert "The replay begins empty: that of the checkpoint does not fit, it has other priorities, or none" in said
+
+
 def test_atari_goes_on_as_if_it_had_never_ended(learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     small = {"agents": 1, "envs_per_agent": 2, "rollout_length": 4, "training_batch_min": 16, "sticky_actions": 0.25}
     whole, _ = learned("Pong", 192, **small)

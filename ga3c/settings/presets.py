@@ -149,9 +149,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "value": {
         "algorithm": "dqn", "schedule": "queues", "dynamic": False, "agents": 4, "envs_per_agent": 16,
         "rollout_length": 4, "slots_per_agent": 4, "training_batch_min": 256, "passes": 1, "minibatches": 1,
-        "optimizer": "adam", "adam_epsilon": 1.5e-4, "learning_rate": 2e-4, "learning_rate_final": None,
-        "max_grad_norm": 10.0, "gamma": 0.99, "epsilon": 1.0, "epsilon_final": 0.01, "epsilon_steps": 250_000,
-        "replay_size": 200_000, "replay_start": 20_000, "intensity": 4.0, "target_steps": 32_000, "n_step": 3,
+        "optimizer": "adam", "adam_epsilon": 4e-5, "learning_rate": 2.5e-4, "learning_rate_final": None,
+        "max_grad_norm": 10.0, "gamma": 0.99, "epsilon": 1.0, "epsilon_final": 0.01, "epsilon_steps": 200_000,
+        "replay_size": 200_000, "replay_start": 10_000, "intensity": 4.0, "target_steps": 8_000, "n_step": 3,
         "double": True, "priority_alpha": 0.0, "reward_clip": 1.0, "life_loss": True,
     },
 }

@@ -59,6 +59,8 @@ PANELS = {
     "entropy": _Panel("steps", "entropy", "Entropy of the policy"),
     "q": _Panel("steps", "q_mean", "Highest Q-value, mean over samples"),
     "exploration": _Panel("steps", "exploration", "Share of random actions (epsilon)"),
+    "replay": _Panel("steps", "replay_filled", "Share of the replay that is filled"),
+    "intensity": _Panel("steps", "intensity", "Intensity: uses of a step"),
     "explained-variance": _Panel("steps", "explained_variance", "Share of the returns' variance that values explain"),
     "kl": _Panel("steps", "kl", "Divergence (KL) of the policy in an update (ppo, appo)"),
     "clip-fraction": _Panel("steps", "clip_fraction", "Share of samples that were clipped (ppo, appo)"),

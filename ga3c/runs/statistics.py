@@ -16,7 +16,7 @@ import contextlib
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -175,6 +175,7 @@ class Statistics:
             leave them out. The collecting thread alone writes it.
         dropped_steps: agent steps that were played and not trained on.
         lag: the policy lag of the samples that the last window trained on.
+        replay: returns the columns of a replay, see `Memory.columns`.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -200,6 +201,7 @@ class Statistics:
         self.skips = Skips()
         self.dropped_steps = dropped_steps
         self.lag = policy_lag.NOTHING
+        self.replay: Callable[[], Columns] = dict
         self._clock_lock = threading.Lock()
         self._collections: deque[_Collected] = deque()
         self._reports: deque[_Report] = deque()
@@ -297,6 +299,7 @@ class Statistics:
         if reports:
             self._last = _learned(reports) | policy_lag.columns(self.lag)
         own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
+               **self.replay(),
                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
         times = _times(served, collected, reports, seconds, workers)
         return {**own, **self._last, **own, **times}, episodes  # the first `own` decides the order of columns

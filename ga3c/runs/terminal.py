@@ -45,8 +45,9 @@ def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
             f"[PPS: {_number(row['pps'])} TPS: {_number(row['tps'], '.1f')}] "
             f"[NT: {row['trainers']} NP: {row['predictors']} NA: {row['agents']}] "
             f"[Queue: {row['training_queue']} Batch: {_number(row['prediction_batch'], '.1f')}/"
-            f"{_number(row['training_batch'], '.0f')} Lag: {_number(row['lag_mean'], '.1f')}/"
-            f"{_number(row['lag_p95'], '.0f')}]"
+            f"{_number(row['training_batch'], '.0f')} {'Age' if 'intensity' in row else 'Lag'}: "
+            f"{_number(row['lag_mean'], '.1f')}/{_number(row['lag_p95'], '.0f')}]"
+            + (f" [Replay: {row['replay_filled']:.0%} Uses: {row['intensity']:.2f}]" if "intensity" in row else "")
             + (f" [Best: {row['best_evaluation']:.2f}]" if "best_evaluation" in row else "")
             + "".join(f" [{name}: {note}]" for name, note in notes.items()))
 
@@ -174,7 +175,10 @@ class View:
         kind, name = ("Mean Q", "q_mean") if "q_mean" in row else ("Entropy", "entropy")
         table.add_row("Score", _number(row["score"], ".1f"), "Training batch", _number(row["training_batch"], ".1f"),
                       kind, _number(row.get(name), ".3f"))
-        table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
+        table.add_row("RScore", _number(row["score_mean"], ".2f"), "Age" if "intensity" in row else "Policy lag", lag)
+        if "intensity" in row:
+            table.add_row("Epsilon", _number(row.get("exploration"), ".3f"),
+                          "Uses of a step", f"{row['intensity']:.2f}", "Replay", f"{row['replay_filled']:.0%}")
         if row.get("dropped_steps"):
             table.add_row("Dropped steps", _number(row["dropped_steps"]))
         if row.get("skipped_updates") or row.get("skipped_minibatches"):

@@ -174,6 +174,12 @@ class Memory:
             self._targets = self.agent_steps // self._target_steps
             self._learner.keep_target()
 
+    def columns(self) -> dict[str, float | None]:
+        """Returns the share of the replay that is filled, and how often its steps were used so far, for metrics."""
+        ring, ledger = self._ring, self._ledger
+        return {"replay_filled": round(float(np.minimum(ring.written, ring.length).mean()) / ring.length, 3),
+                "intensity": round(ledger.used / max(1, ledger.appended - ledger.start), 3)}
+
     def state(self) -> dict[str, NDArray]:
         """Returns all that a resume needs, as plain arrays. From any thread."""
         with self._lock:
@@ -242,6 +248,7 @@ def remembering(settings: Settings, learner: Learner, recorder: Recorder, saved:
         if why:
             recorder.log(f"The replay begins empty: {why}. The policy as learned fills it again, with "
                          f"{settings.replay.replay_start} steps before the next update.")
+    recorder.statistics.replay = memory.columns
     return memory
 
 

@@ -51,6 +51,8 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
     for name, usual in (("passes", 1.0), ("prediction_batch", float(_SMALL))):  # if no row has such a call
         values = [row[name] for row in rows if row.get(name) is not None]
         means[name] = fmean(values) if values else usual
+    if intensities := [row["intensity"] for row in rows if "intensity" in row]:
+        means["intensity"] = fmean(intensities)
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
     measured = [(row.get("lag_mean"), row.get("agents")) for row in rows]
     lags = [lag * (1 + 1 / agents) for lag, agents in measured if lag and agents]
@@ -82,8 +84,8 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
     if _one_thread(m):
         return Diagnosis("rounds", "agents and model wait for each other, "
                          f"{cores - m['cpu_machine']:.1f} of {cores} cores are idle",
-                         "the schedule queues lets both work at the same time, with an algorithm that corrects policy "
-                         "lag: appo, a3c")
+                         "the schedule queues lets both work at the same time" + (
+                             "" if "intensity" in m else ", with an algorithm that corrects policy lag: appo, a3c"))
 
     updating = _updating(m)
     life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
@@ -113,7 +115,7 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
                                 "more agents, or more envs_per_agent, for larger predictions", m, max_lag)
         if updating >= _MAJORITY:
             return Diagnosis("device", f"{within}, and updates are under way {100 * updating:.0f} % of the time",
-                             f"{_fewer_passes(m)}a larger training_batch_min, a faster GPU or a smaller network")
+                             f"{_less_training(m)}a larger training_batch_min, a faster GPU or a smaller network")
         return Diagnosis("device", within,
                          "more predictors or device_threads where that is the processor, else a faster GPU; or a "
                          "smaller network")
@@ -136,11 +138,11 @@ def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> D
     model = f"all {cores} cores are busy, the model takes {server:.1f}"
     advice = "a GPU or a smaller network would be faster"
     if _one_thread(m):
-        return Diagnosis("device", model, _fewer_passes(m) + advice)
+        return Diagnosis("device", model, _less_training(m) + advice)
     predicting = m.get("predictors", 1.0) * m["predictor_busy"] * m["predict_ms"] / max(
         1e-9, m["predict_ms"], m["service_ms"])
     if _updating(m) >= min(predicting, _BUSY_SHARE):
-        return Diagnosis("device", f"{model}, most of it for updates", _fewer_passes(m) + advice)
+        return Diagnosis("device", f"{model}, most of it for updates", _less_training(m) + advice)
     return Diagnosis("device", f"{model}, most of it for predictions", advice)
 
 
@@ -155,13 +157,20 @@ def _updating(m: Mapping[str, float]) -> float:
 
 
 def _updates(m: Mapping[str, float]) -> Diagnosis:
+    if "intensity" in m:  # the replay takes no rollout while updates are owed
+        return Diagnosis("device",
+                         f"agents wait {m['slot_wait_ms']:.1f} ms a step for updates of {m['update_ms']:.0f} ms, "
+                         f"{m['intensity']:.1f} uses of each step",
+                         "a lower intensity, more device_threads, a GPU or a smaller network")
     return Diagnosis("device",
                      f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots, an update takes "
                      f"{m['update_ms']:.0f} ms",
-                     f"{_fewer_passes(m)}a larger training_batch_min, more device_threads, a GPU or a smaller network")
+                     f"{_less_training(m)}a larger training_batch_min, more device_threads, a GPU or a smaller network")
 
 
-def _fewer_passes(m: Mapping[str, float]) -> str:
+def _less_training(m: Mapping[str, float]) -> str:
+    if "intensity" in m:
+        return "a lower intensity, "
     return "fewer passes, " if m.get("passes", 1.0) > 1.0 else ""
 
 

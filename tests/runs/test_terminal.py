@@ -49,6 +49,15 @@ def test_the_best_evaluation_is_shown_once_there_is_one() -> None:
     assert "18.46" in screen(80, evaluated) and "Best" not in screen(80, ROW)
 
 
+def test_a_run_from_memory_shows_the_age_of_samples_epsilon_and_the_replay() -> None:
+    row = ROW | {"replay_filled": 0.254, "intensity": 3.996, "exploration": 0.0725, "q_mean": 0.41}
+    assert plain_line(row, {}).endswith("Batch: 63.9/42 Age: 6.4/19] [Replay: 25% Uses: 4.00]")
+    text = screen(80, row)
+    for shown in ("Age", "Epsilon", "0.072", "Uses of a step", "4.00", "25%", "Mean Q", "0.410"):
+        assert shown in text
+    assert "Policy lag" not in text
+
+
 # ------------------------------------------------------------------------------------------------ the panel
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -104,6 +104,17 @@ def test_in_rounds_where_there_is_no_predictor_the_cores_tell(
     assert averages([{**row, "trainers": 0}]) is None, "of A3C on processors"
 
 
+def test_with_a_replay_it_is_told_who_waits_for_the_intensity() -> None:
+    behind = {**IDLE, "slot_wait_ms": 30.0, "trainer_busy": 0.99, "gather_ms": 1.0, "update_ms": 40.0, "intensity": 4.0}
+    assert str(diagnose(behind, 4, 16)) == (
+        "device: agents wait 30.0 ms a step for updates of 40 ms, 4.0 uses of each step; a lower intensity, more "
+        "device_threads, a GPU or a smaller network")
+    ahead = diagnose({**IDLE, "play_ms": 20.0, "slot_wait_ms": 0.0, "trainer_busy": 0.3, "intensity": 4.0}, 4, 16)
+    assert (ahead.bottleneck, ahead.advice) == ("environments", "more agents")
+    full = diagnose({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8, "intensity": 4.0}, 4, 16)
+    assert full.bottleneck == "device" and full.advice.startswith("a lower intensity")
+
+
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
 
 

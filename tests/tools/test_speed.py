@@ -126,6 +126,15 @@ def test_schedules_are_compared_with_updates_of_one_size(
         [schedule, size] for schedule in speed.SCHEDULES for size in ("8", "32")]
 
 
+def test_schedules_of_a_replay_are_compared_by_number_of_agents(
+        call: Call, measured: list[Settings], tmp_path: Path) -> None:
+    assert call("schedules", "--game", "toy:catch", "--agents", 1, 8) == 0
+    assert {(one.batching.schedule, one.schedule.agents) for one in measured} == {
+        ("standard", 1), ("concurrent", 1), *((schedule, 8) for schedule in speed.FROM_MEMORY)}
+    assert all(one.batching.training_batch_min == 32 and one.agents.envs_per_agent == 1 for one in measured)
+    assert [row[:3] for row in table(tmp_path / "schedules.md")][:2] == [["standard", "1", "1"], ["standard", "8", "8"]]
+
+
 def test_environments_that_cannot_be_shared_are_a_mistake(
         call: Call, measured: list[Settings], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("environments", "--environments", 8, 9, "--agents", 4) == 2

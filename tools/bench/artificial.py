@@ -119,8 +119,9 @@ def seconds_per_step(schedule: str, threads: int, seconds: float) -> float:
     from ga3c.settings.files import configured
     os.environ[_SECONDS] = str(PLAY * max(1.0, threads / CORES))
     settings = configured(
-        preset="fast-dqn", game=f"{Path(__file__).stem}:Sleeping-v0", schedule=schedule, agents=threads, envs_per_agent=1,
-        replay_size=100_000, replay_start=1000, target_steps=1000, minutes=seconds / 60, tensorboard=False)
+        preset="fast-dqn", game=f"{Path(__file__).stem}:Sleeping-v0", schedule=schedule, agents=threads,
+        envs_per_agent=1, replay_size=100_000, replay_start=1000, target_steps=1000, minutes=seconds / 60,
+        tensorboard=False)
     learner = SleepingLearner(settings)
     signals = Signals()
     with tempfile.TemporaryDirectory() as directory:
@@ -131,7 +132,7 @@ def seconds_per_step(schedule: str, threads: int, seconds: float) -> float:
             recorder.close()
             signals.close()
         rows = [row for row in reader.rows(Path(directory)).new() if row["trainings"]]
-    return (rows[-1]["time"] - rows[0]["time"]) / (rows[-1]["agent_steps"] - rows[0]["agent_steps"])
+    return float(rows[-1]["time"] - rows[0]["time"]) / int(rows[-1]["agent_steps"] - rows[0]["agent_steps"])
 
 
 def main() -> int:

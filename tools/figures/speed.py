@@ -4,12 +4,15 @@
                                           [--networks small large]
     python tools/figures/speed.py networks --out DIR [--networks small large-4 ...] [--agents 16] [--workers CORES]
     python tools/figures/speed.py environments --out DIR [--environments 8 32 128] [--agents 4]
+    python tools/figures/speed.py schedules --out DIR [--agents 1 2 4 8]
 
 workers: GA3C, figures 3 and 4: TPS, cores, training queue and prediction batch by N_A, N_P, N_T and network.
 networks: GA3C, table 2: predictions and trainings per second of A3C on processors (`--algorithm a3c-cpu`) and of GA3C.
     `large-2` is the large network with stride 2.
 environments: Accelerated Methods, figure 2: agent steps per second over the number of environments, by schedule.
     Updates are made, too, of as many steps in each schedule.
+schedules: Daley and Amato, table 1: agent steps per second by schedule of DQN and N_A, of one environment each. The
+    device and the environments are real; `tools/bench/artificial.py` has those of the paper.
 
 Each run lasts for seconds, in random order. DIR gets a line for each in NAME.jsonl, and NAME.md and NAME.png. A second
 call of the same commit measures only what is missing. FLAGS after `--` go to ga3c-train, for all runs.
@@ -49,6 +52,7 @@ from ga3c.settings.whole_files import write_whole
 PUBLISHED_PPS = {"small": (352, 1361), "large-4": (113, 1271), "large-3": (97, 1206), "large-2": (43, 874),
                  "large-1": (11, 490)}
 SCHEDULES = ("synchronous", "alternating", "queues")
+FROM_MEMORY = ("standard", "concurrent", "synchronised", "both")
 _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "tensorboard", "dynamic")
 _MEANS = ("pps", "tps", "prediction_batch", "training_queue", "lag_mean", "cpu_machine")
 _LEAST_ROWS = 3
@@ -116,6 +120,17 @@ def environments(options: argparse.Namespace) -> Wanted:
             length = settings_of(options, **chosen).algorithm.rollout_length
             chosen["training_batch_min"] = number * length
         wanted.append(({"schedule": schedule, "environments": number}, settings_of(options, **chosen)))
+    return wanted
+
+
+def schedules(options: argparse.Namespace) -> Wanted:
+    """Each schedule of DQN with each N_A. Epochs are short, so that each run has some."""
+    wanted: Wanted = []
+    for schedule, agents in itertools.product(FROM_MEMORY, options.agents):
+        chosen = {"schedule": schedule, "agents": agents, "envs_per_agent": 1, "replay_size": 20_000,
+                  "replay_start": 500, "target_steps": 500}
+        if agents > 1 or schedule in ("standard", "concurrent"):  # one agent is synchronised anyway
+            wanted.append(({"schedule": schedule, "agents": agents}, settings_of(options, **chosen)))
     return wanted
 
 
@@ -239,6 +254,11 @@ SUBJECTS = {
         "schedule": "{schedule}", "environments": "{environments}", "agent steps/s": "{steps_per_second:,.0f}",
         "observations a prediction": "{prediction_batch:.1f}", "policy lag": "{lag_mean:.2f}",
         "cores busy": "{cpu_machine:.2f}"}, ("schedule",), "environments", {
+        "steps_per_second": "agent steps a second", "cpu_machine": "cores busy"}),
+    "schedules": Subject("fast-dqn", schedules, list, {
+        "schedule": "{schedule}", "N_A": "{agents}", "agent steps/s": "{steps_per_second:,.0f}",
+        "observations a prediction": "{prediction_batch:.1f}", "cores busy": "{cpu_machine:.2f}"},
+        ("schedule",), "agents", {
         "steps_per_second": "agent steps a second", "cpu_machine": "cores busy"})}
 
 
@@ -261,13 +281,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parts = parser.add_subparsers(dest="what", required=True, metavar="|".join(SUBJECTS))
     for name, agents, network in (("workers", [1, 2, 4, 8], ["small", "large"]), ("networks", [16], [*PUBLISHED_PPS]),
-                                  ("environments", [2 * usable_cores()], None)):
+                                  ("environments", [2 * usable_cores()], None), ("schedules", [1, 2, 4, 8], None)):
         part = parts.add_parser(name, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
         part.add_argument("--out", type=Path, metavar="DIR", required=True, help="of what is measured and drawn")
         part.add_argument("--game", default="Pong", help="of all runs")
         part.add_argument("--seconds", type=float, default=10.0, help="of each run that count")
-        part.add_argument("--agents", nargs="+" if name == "workers" else 1, type=int, metavar="N", default=agents,
-                          help="N_A")
+        part.add_argument("--agents", nargs="+" if name in ("workers", "schedules") else 1, type=int, metavar="N",
+                          default=agents, help="N_A")
         if network:
             part.add_argument("--networks", nargs="+", metavar="NETWORK", default=network, help="of both systems",
                               choices=PUBLISHED_PPS if name == "networks" else None)
@@ -276,7 +296,7 @@ def main() -> int:
             part.add_argument("--trainers", nargs="+", type=int, metavar="N", default=[1, 2], help="N_T")
         elif name == "networks":
             part.add_argument("--workers", type=int, metavar="N", default=usable_cores(), help="of A3C")
-        else:
+        elif name == "environments":
             part.add_argument("--environments", nargs="+", type=int, metavar="N", default=[8, 32, 128], help="in all")
     argv = [*sys.argv[1:], "--"]
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]

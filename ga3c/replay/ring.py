@@ -106,6 +106,43 @@ class Ring:
             first = end + 1
         return int(self.written[stream]) - before
 
+    def append_all(self, first: int, steps: Mapping[str, NDArray], following: NDArray) -> NDArray[np.int64]:
+        """Appends T steps of each of E environments, to the streams from `first` on. Returns the rows of each, (E,).
+
+        Args:
+            steps: as those of `append`, but (T, E, ...), and `version` (T,).
+            following: (E, *shape).
+        """
+        truncated, over = steps["truncated"], steps["terminated"] | steps["truncated"]
+        streams = first + np.arange(over.shape[1])
+        alone = over[:-1].any(axis=0) | truncated[-1]
+        if self._planes > 1:
+            alone |= self._whole[streams]  # the first stack may need more rows
+        rows = np.full(len(streams), len(over))
+        for env in np.flatnonzero(alone).tolist():
+            part = {name: array if array.ndim == 1 else array[:, env] for name, array in steps.items()}
+            rows[env] = self.append(first + env, part, following[env])
+        if not alone.all():  # most environments, most of the time: all at once
+            envs = np.flatnonzero(~alone)
+            self._write_all(streams[envs], envs, steps)
+            self._whole[streams[envs]] = over[-1, envs]
+        return rows
+
+    def _write_all(self, streams: NDArray[np.int64], envs: NDArray[np.int64], steps: Mapping[str, NDArray]) -> None:
+        """Writes the steps of `envs`, in none of which an episode begins or is cut, to their streams."""
+        written, numbers = self.written[streams], np.arange(len(steps["action"]))[:, None]
+        row = (written + numbers) % self.length
+        newest = self._newest(steps["observation"])
+        for at, env in enumerate(envs.tolist()):
+            self._planes_of(int(streams[at]))[row[:, at]] = newest[:, env]
+        depth = np.where(written > 0, self._depth[streams, (written - 1) % self.length] + 1, 0)
+        self._depth[streams, row] = np.minimum(depth + numbers, self._planes - 1)
+        self._action[streams, row] = steps["action"][:, envs]
+        self._reward[streams, row] = steps["reward"][:, envs]
+        self._version[streams, row] = steps["version"][:, None]
+        self._flags[streams, row] = np.where(steps["terminated"][:, envs], _TERMINATED, 0)
+        self.written[streams] = written + len(numbers)
+
     def cut(self, stream: int) -> None:
         """Notes that the stream goes on with another life: no transition leads over this place."""
         row = (self.written[stream] - 1) % self.length

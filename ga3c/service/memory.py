@@ -92,17 +92,17 @@ class Memory:
             reward = np.clip(reward, -self._reward_clip, self._reward_clip)
         new_life = self._generations.get(agent, generation) != generation
         self._generations[agent] = generation
-        for env in range(self._n_envs):
-            stream = agent * self._n_envs + env
-            if new_life:
+        first = agent * self._n_envs
+        if new_life:
+            for stream in range(first, first + self._n_envs):
                 self._fresh.cut(stream)
-            rows = self._fresh.append(stream, {
-                "observation": rollout.observation[0, :steps, env], "action": rollout.action[0, :steps, env],
-                "reward": reward[:, env], "terminated": rollout.terminated[0, :steps, env],
-                "truncated": rollout.truncated[0, :steps, env],
-                "version": rollout.version[0, :steps]}, rollout.following[0, env])
-            if self._fresh is self._ring:
-                self._sampler.appended(stream, rows)
+        rows = self._fresh.append_all(first, {
+            "observation": rollout.observation[0, :steps], "action": rollout.action[0, :steps], "reward": reward,
+            "terminated": rollout.terminated[0, :steps], "truncated": rollout.truncated[0, :steps],
+            "version": rollout.version[0, :steps]}, rollout.following[0])
+        if self._fresh is self._ring:
+            for env, n_rows in enumerate(rows.tolist()):
+                self._sampler.appended(first + env, n_rows)
         if self._meets:
             self._statistics.before_meeting += steps * self._n_envs
             self._played[agent] += steps

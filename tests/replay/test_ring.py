@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -169,6 +169,36 @@ def test_a_ring_that_follows_another_draws_what_it_would_have_drawn_itself(
                 for mine, its in zip(alone.draw(streams[:len(usable)], usable),
                                      follower.draw(streams[:len(usable)], usable), strict=True):
                     np.testing.assert_array_equal(mine, its)
+
+
+_KINDS = st.lists(st.lists(st.sampled_from("  tl"), min_size=3, max_size=3), min_size=1, max_size=4)
+
+
+@examples(max_examples=80)
+@given(st.sampled_from([IMAGES, FOUR, VECTORS]), st.lists(_KINDS, min_size=1, max_size=12), st.randoms())
+def test_environments_appended_together_are_as_each_alone(spec: EnvSpec, played: list, random: Any) -> None:
+    together, alone = Ring(spec, 4, 160, 2, GAMMA), Ring(spec, 4, 160, 2, GAMMA)
+    rng = np.random.default_rng(random.randrange(2**32))
+    frames = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
+    for rollout in played:
+        observed = []
+        for step in rollout:
+            observed.append(frames)
+            new = rng.integers(1, 200, frames.shape).astype(frames.dtype)
+            if spec.stacked > 1:
+                over = np.array([kind != " " for kind in step]).reshape(-1, *[1] * (frames.ndim - 1))
+                new = np.concatenate([np.where(over, 0, frames)[..., 1:], new[..., -1:]], axis=-1)
+            frames = new
+        kinds = np.array(rollout)
+        steps = {"observation": np.stack(observed), "action": rng.integers(0, 4, kinds.shape, np.int32),
+                 "reward": rng.random(kinds.shape, np.float32), "terminated": kinds == "t", "truncated": kinds == "l",
+                 "version": rng.integers(0, 9, len(kinds))}
+        rows = together.append_all(1, steps, frames)
+        assert rows.tolist() == [alone.append(1 + env, {
+            name: array if array.ndim == 1 else array[:, env] for name, array in steps.items()}, frames[env])
+            for env in range(3)]
+    for (name, mine), its in zip(together.state().items(), alone.state().values(), strict=True):
+        np.testing.assert_array_equal(mine, its, err_msg=name)
 
 
 def test_a_million_steps_of_atari_are_seven_gigabytes() -> None:

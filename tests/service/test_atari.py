@@ -34,16 +34,15 @@ def test_processes_that_compute_alike_learn_what_serial_mode_learns_to_the_byte(
 def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, "-m", "ga3c", "--game", "boxing", "--minutes", "1", "--agents", "2",
+        [sys.executable, "-m", "ga3c", "--game", "boxing", "--steps", "32000", "--agents", "2",
          "--envs-per-agent", "8", "--no-dynamic", "--kernels", "onednn", "--run-dir", str(run)],
-        capture_output=True, text=True, timeout=200, check=False)
+        capture_output=True, text=True, timeout=290, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert 45 <= len(rows) <= 62
     last = rows[-2]
     assert last["agent_steps"] > 5_000 and last["frames"] == 4 * last["agent_steps"]
     assert (last["agents"], last["predictors"], last["trainers"]) == (2, 1, 1)
-    steady = rows[20:-1]
+    steady = rows[len(rows) // 3:-1]
     # Every agent step is predicted once; of what was predicted all but what is under way has been collected.
     predicted, trained = sum(row["pps"] for row in steady), steady[-1]["agent_steps"] - steady[0]["agent_steps"]
     assert 0.9 * trained < predicted < 1.1 * trained + 2_048, "in slots under way"
@@ -52,12 +51,12 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     assert all(np.isfinite([row["policy_loss"], row["value_loss"], row["entropy"]]).all() for row in steady)
     assert 0 < last["entropy"] <= np.log(18) + 1e-6
     episodes = list(csv.DictReader((run / "episodes.csv").open()))
-    assert len(episodes) == rows[-1]["episodes"] > 0
+    assert len(episodes) == rows[-1]["episodes"] > 0, "a game ends after 1,790 steps, of 16"
     assert all(-100 <= float(episode["score"]) <= 100 and int(episode["length"]) <= 1_790 for episode in episodes)
     scalars = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
     scalars.Reload()
     assert {"speed/pps", "speed/tps", "score/score_mean", "lag/lag_mean", "lag/policy_lag", "lag/queued_ms",
             "learning/entropy"} <= set(scalars.Tags()["tensors"])
-    assert 50 <= len(scalars.Tensors("speed/pps")) <= len(rows)
+    assert len(rows) // 2 <= len(scalars.Tensors("speed/pps")) <= len(rows)
     plugin = scalars.SummaryMetadata("speed/pps").plugin_data.plugin_name
     assert plugin == "scalars"

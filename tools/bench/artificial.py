@@ -11,6 +11,8 @@ machine with two idle cores. It prints hours for 50 million steps, beside the pa
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import sys
@@ -127,7 +129,8 @@ def seconds_per_step(schedule: str, threads: int, seconds: float) -> float:
     with tempfile.TemporaryDirectory() as directory:
         recorder = Recorder(settings, probe(settings), Path(directory), {}, signals.wake)
         try:
-            Service(settings, recorder, cast(Any, learner), signals).run()
+            with contextlib.redirect_stdout(io.StringIO()):  # its live status
+                Service(settings, recorder, cast(Any, learner), signals).run()
         finally:
             recorder.close()
             signals.close()

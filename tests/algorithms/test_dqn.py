@@ -176,8 +176,8 @@ def test_every_member_learns_and_uses_each_step_as_often_as_asked(
     assert 256 * row["trainings"] == pytest.approx(4.0 * (row["agent_steps"] - last - 1000), rel=0.01)
     # In rounds of processes a limit ends the run while agents play: what they submit then is not collected.
     assert row["dropped_steps"] <= (2 * 4 * 4 if "both" in mode else 0)
-    # Epsilon follows the steps of each agent. In processes one may have taken fewer.
-    assert row["exploration"] == pytest.approx(0.01, abs=1e-6 if "--serial" in mode else 0.1)
+    # It is of the samples of the last second's updates, and of each agent's own steps, of which one may have fewer.
+    assert row["exploration"] == pytest.approx(0.01, abs=0.1), "1 at first"
     assert json.loads(evaluate_here("run", "--json", "--greedy").stdout)["mean"] > 0.95, "0.25 by chance"
 
 

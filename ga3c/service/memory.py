@@ -78,6 +78,8 @@ class Memory:
         self._targets = (self._began_at + self._ledger.start) // replay.target_steps  # before the first update
         self._drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._lock = threading.Lock()
+        takes = replay.replay_size * bytes_per_row(spec)
+        self._saved = replay.save_replay or settings.run.serial or takes <= SAVED_BYTES
 
     def append(self, rollout: Batch, agent: int, generation: int = 1) -> None:
         """Appends one rollout of an agent's environments, from its slot, and counts it as collected."""
@@ -181,7 +183,9 @@ class Memory:
                 "intensity": round(ledger.used / max(1, ledger.appended - ledger.start), 3)}
 
     def state(self) -> dict[str, NDArray]:
-        """Returns all that a resume needs, as plain arrays. From any thread."""
+        """Returns all that a resume needs, as plain arrays; nothing of a replay that is not saved. From any thread."""
+        if not self._saved:
+            return {}
         with self._lock:
             parts = {"ring": self._ring.state(), "sampler": self._sampler.state()}
             if self._fresh is not self._ring:
@@ -250,12 +254,6 @@ def remembering(settings: Settings, learner: Learner, recorder: Recorder, saved:
                          f"{settings.replay.replay_start} steps before the next update.")
     recorder.statistics.replay = memory.columns
     return memory
-
-
-def is_saved(settings: Settings, spec: EnvSpec) -> bool:
-    """Returns whether checkpoints hold the replay."""
-    takes = settings.replay.replay_size * bytes_per_row(spec)
-    return settings.replay.save_replay or settings.run.serial or takes <= SAVED_BYTES
 
 
 class Remembered:

@@ -28,7 +28,7 @@ from ga3c.service.batches import clean
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.memory import is_saved, remembering
+from ga3c.service.memory import remembering
 from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.schema import Settings
@@ -114,11 +114,10 @@ class _Learning:
         self._publishes = not settings.schedule.epochs
         self._memory = (remembering(settings, learner, recorder, saved, same_lives)
                         if settings.schedule.remembers else None)
-        self._saves = self._memory is not None and is_saved(settings, recorder.spec)
 
     def state(self) -> dict[str, NDArray]:
         """Returns what a checkpoint has of the memory."""
-        return self._memory.state() if self._memory is not None and self._saves else {}
+        return self._memory.state() if self._memory is not None else {}
 
     def submitted(self, rollout: Batch, agent: int) -> bool:
         """See `one_thread.Learning`."""

@@ -24,7 +24,7 @@ from ga3c.service.batches import BatchSource, RolloutQueue
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.divergence import Divergence
-from ga3c.service.memory import Remembered, is_saved, remembering
+from ga3c.service.memory import Remembered, remembering
 from ga3c.service.trainer import UpdateSize, run_trainer
 from ga3c.service.workers import WorkerPool
 from ga3c.settings.schema import Settings
@@ -62,7 +62,7 @@ class TrainingSide:
         # A trainer that replaces a failed one goes on with it.
         self._memory = (remembering(settings, self._learner, recorder, {} if saved is None else saved, same_lives=False)
                         if settings.schedule.remembers else None)
-        if self._memory is not None and is_saved(settings, recorder.spec):
+        if self._memory is not None:
             recorder.checkpoints.extra_arrays = self._memory.state
         self._halvings: deque[tuple[int, int]] = deque()
         self._size = UpdateSize(self._on_halved)

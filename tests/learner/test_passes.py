@@ -237,5 +237,6 @@ def test_an_algorithm_is_one_file_also_a_users(tmp_path: Path, monkeypatch: pyte
     for name, told in (("Broken", "cannot be made: SystemExit: the code 'no'"), ("Missing", "cannot be imported")):
         with pytest.raises(ConfigError, match=told):
             Learner(settings(algorithm=f"own_algorithm:{name}"), VECTOR)
-    with pytest.raises(ConfigError, match="a3c, appo, a2c, ppo, pqn, dqn, c51, qr, a3c-cpu or module:Class.*ppo"):
+    listed = "a3c, appo, a2c, ppo, pqn, dqn, c51, qr, a3c-cpu or module:Class"
+    with pytest.raises(ConfigError, match=f"{listed}.*did you mean.*ppo"):
         settings(algorithm="pppo")
